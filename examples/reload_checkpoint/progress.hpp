@@ -1,0 +1,52 @@
+#pragma once
+// One line on stderr while the tool works; only on a terminal.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include <unistd.h>
+
+namespace reload {
+
+class progress {
+ public:
+  progress() = default;
+  progress(const progress&) = delete;  // two would write over each other
+  progress& operator=(const progress&) = delete;
+  ~progress() { clear(); }
+
+  // A new piece of work.
+  void begin(std::string what, std::int64_t bytes) {
+    what_ = std::move(what);
+    bytes_ = std::max<std::int64_t>(bytes, 1);
+    done_ = 0;
+    percent_ = -1;
+    advance(0);
+  }
+
+  void advance(std::int64_t bytes) {
+    done_ += bytes;
+    const auto percent = static_cast<int>(100.0 * static_cast<double>(done_) / static_cast<double>(bytes_));
+    if (!terminal_ || percent == percent_) return;
+    percent_ = percent;
+    std::fprintf(stderr, "\r\x1b[K%s: %d %%", what_.c_str(), percent);
+    std::fflush(stderr);
+  }
+
+  void clear() {
+    if (terminal_ && percent_ >= 0) std::fprintf(stderr, "\r\x1b[K");
+    percent_ = -1;
+  }
+
+ private:
+  bool terminal_ = ::isatty(STDERR_FILENO) == 1;
+  std::string what_ = {};
+  std::int64_t bytes_ = 1;
+  std::int64_t done_ = 0;
+  int percent_ = -1;
+};
+
+}  // namespace reload

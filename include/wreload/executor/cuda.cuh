@@ -1,0 +1,734 @@
+#pragma once
+/// `cuda_executor`: batched kernels on the caller's streams.
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "../kernel/combine_scalars.cuh"
+#include "../kernel/dequant_rows.cuh"
+#include "../kernel/digest_tiles.cuh"
+#include "../kernel/fill_rows.cuh"
+#include "../kernel/first_difference.cuh"
+#include "../kernel/land_rows.cuh"
+#include "../numerics/visit.hpp"
+#include "cuda_call.cuh"
+#include "cuda_lanes.cuh"
+#include "cuda_memory.cuh"
+#include "executor.hpp"
+#include "launch_book.hpp"
+#include "lent_memory.hpp"
+#include "stage_rows.hpp"
+
+namespace wreload {
+
+/// What a `cuda_executor` is made of; everything is allocated in `reserve`.
+///
+///   device        whose memory the tensors lie in; -1: the calling thread's current one
+///   window_bytes  pinned memory through which pageable sources pass; 0: pageable sources are refused
+///   table_bytes   device memory, and as much pinned memory, for task tables; 0: as much as an update in which every
+///                 tensor comes whole can have in flight
+struct cuda_options {
+  int device = -1;
+  std::int64_t window_bytes = std::int64_t{16} << 20;
+  std::int64_t table_bytes = 0;
+};
+
+/// `cuda_executor`: the executor for one GPU.
+///
+/// Sources: device memory and pinned memory are read by the landing kernel where they lie (pinned memory across PCIe: no
+/// device window is needed, and a landing can be cancelled, which a copy engine's write cannot). Pageable memory is
+/// copied by the calling thread into the pinned window and may be reused when `land` has returned. A source said to be
+/// pageable that CUDA knows as device or pinned memory is treated as that.
+///
+/// Stream:    `land`, `compare`, `fill` and `dequantise` do not synchronise, with one exception: `land` and `compare`
+///            wait for earlier landings where the window is full of pageable bytes. (CUDA itself blocks a launch once
+///            about a thousand are queued.) Tables that find no room travel as kernel parameters, in more launches
+/// Cancel:    see kernel/work.cuh; needs no stream. Waits for kernels that have begun, at most `most_cancel_seconds`
+/// Device:    every call restores the calling thread's current device and capture mode
+/// Errors:    CUDA's are `execution_failed` (or `out_of_memory`) with the name of the call
+///
+/// The destructor waits for everything that was enqueued. Lanes must be gone by then.
+///
+/// A template so that including this file compiles no kernel: what is not used is not instantiated. There is one
+/// instance, `cuda_executor`.
+template <class = void>
+class basic_cuda_executor {
+ public:
+  static constexpr std::string_view name = "cuda";
+  static constexpr int most_readers = 64;
+  static constexpr int most_cancel_seconds = 30;
+
+  /// A stream of the caller's (or the executor's own), with events. Movable.
+  class lane {
+   public:
+    lane(lane&& other) noexcept
+        : owner_(std::exchange(other.owner_, nullptr)), stream_(other.stream_), slot_(other.slot_),
+          epoch_(other.epoch_), readers_seen_(other.readers_seen_) {}
+    lane& operator=(lane&&) = delete;
+    ~lane() {
+      if (owner_ != nullptr) owner_->lanes_.give_back(slot_);
+    }
+
+   private:
+    friend class basic_cuda_executor;
+    lane(basic_cuda_executor& owner, cudaStream_t stream)
+        : owner_(&owner), stream_(stream), slot_(owner.lanes_.take()), epoch_(owner.epoch()) {}
+
+    basic_cuda_executor* owner_;
+    cudaStream_t stream_;
+    int slot_;
+    std::uint32_t epoch_;
+    std::uint64_t readers_seen_ = 0;
+  };
+
+  explicit basic_cuda_executor(const cuda_options& options = {}) : options_(options) {
+    if (options_.device < 0 && cudaGetDevice(&options_.device) != cudaSuccess) options_.device = 0;
+  }
+  basic_cuda_executor(const basic_cuda_executor&) = delete;             // lanes point to it
+  basic_cuda_executor& operator=(const basic_cuda_executor&) = delete;
+  ~basic_cuda_executor() {
+    if (!reserved_) return;
+    const detail::device_guard guard(options_.device);
+    drain();
+    for (cudaEvent_t event : reader_events_)
+      if (event != nullptr) (void)cudaEventDestroy(event);
+    (void)cudaStreamDestroy(own_stream_);
+    for (detail::cuda_memory* memory : all_memory()) memory->release();
+  }
+
+  /// Loads the kernels and allocates everything. Waits.
+  status reserve(const executor_needs& needs) {
+    const detail::device_guard guard(options_.device);
+    if (reserved_) drain();
+    if (status failed = allocate(needs); !failed.ok()) return failed;
+    if (status failed = preload(needs.keys); !failed.ok()) return failed;
+    reserved_ = true;
+    return {};
+  }
+
+  lane open(stream_ref stream) { return {*this, static_cast<cudaStream_t>(stream.handle)}; }
+  lane open_own() { return {*this, own_stream_}; }
+
+  status begin(std::span<const stream_ref> readers) {
+    const detail::device_guard guard(options_.device);
+    if (readers.size() > reader_events_.size())
+      return refuse(error_code::bad_argument, {}, "at most " + std::to_string(most_readers) + " reader streams",
+                    std::to_string(readers.size()));
+    if (!reserved_) return not_reserved();
+    std::fill(flags().begin(), flags().end(), 0U);
+    ++readers_generation_;
+    reader_count_ = readers.size();
+    for (std::size_t i = 0; i < readers.size(); ++i)
+      if (status failed = check(cudaEventRecord(reader_events_[i], static_cast<cudaStream_t>(readers[i].handle)),
+                                "cudaEventRecord on a reader's stream");
+          !failed.ok())
+        return failed;
+    return {};
+  }
+
+  status cancel() {
+    if (!reserved_) return {};
+    book_.cancel();
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(most_cancel_seconds);
+    for (std::int32_t record = 0; record < detail::launch_book::records; ++record) {
+      detail::backoff pause;
+      for (; book_.is_running(record); pause()) {
+        if (!pause.is_long()) continue;
+        if (status failed = device_error(); !failed.ok()) return failed;
+        if (std::chrono::steady_clock::now() > end)
+          return refuse(error_code::execution_failed, "cancel", "running landings to end",
+                        "one that ran for " + std::to_string(most_cancel_seconds) + " s");
+      }
+    }
+    return {};
+  }
+
+  status check_idle(std::span<const stream_ref> streams) const {
+    const detail::device_guard guard(options_.device);
+    for (const stream_ref stream : streams)
+      if (status refused = check_not_capturing(static_cast<cudaStream_t>(stream.handle)); !refused.ok()) return refused;
+    return {};
+  }
+
+  status land(lane& on, std::span<const land_job> jobs) {
+    return put<kernel::write_sink>(on, jobs, [](std::size_t) { return 0; }, true);
+  }
+
+  status compare(lane& on, std::span<const land_job> jobs, std::span<const std::int32_t> flags) {
+    return put<kernel::compare_sink>(on, jobs, [flags](std::size_t i) { return flags[i]; }, false);
+  }
+
+  status fill(lane& on, std::span<const fill_job> jobs) {
+    const detail::device_guard guard(options_.device);
+    if (status refused = prepare(on, true); !refused.ok()) return refused;
+    batch<kernel::fill_task> tasks(book_);
+    const auto flush = [&] { return launch(on, tasks, fill_choice, &kernel::fill_rows<fill_choice.block_threads>); };
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      if (jobs[i].rows <= 0 || jobs[i].row_bytes <= 0) continue;
+      if (status failed = add(on, tasks, kernel::make_task(jobs[i]), jobs.size() - i, flush); !failed.ok())
+        return failed;
+    }
+    return flush();
+  }
+
+  status combine(lane& on, std::span<const combine_job> jobs) {
+    const detail::device_guard guard(options_.device);
+    if (status refused = prepare(on, true); !refused.ok()) return refused;
+    batch<kernel::combine_task> tasks(book_);
+    const auto flush = [&] {
+      return launch(on, tasks, combine_choice, &kernel::combine_scalars<combine_choice.block_threads>);
+    };
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      if (jobs[i].count <= 0) continue;
+      if (status failed = add(on, tasks, kernel::make_task(jobs[i]), jobs.size() - i, flush); !failed.ok())
+        return failed;
+    }
+    return flush();
+  }
+
+  status dequantise(lane& on, const dequant_key& key, std::span<const dequant_job> jobs) {
+    status result;
+    const bool known = visit_dequant(key.stored, key.runtime, key.scale, [&](auto stored, auto runtime, auto scale) {
+      result = convert<decltype(stored), decltype(runtime), decltype(scale)>(on, key, jobs);
+    });
+    if (known) return result;
+    return refuse(error_code::unsupported, {}, "a conversion that is compiled in",
+                  std::string(name_of(key.stored)) + " to " + std::string(name_of(key.runtime)));
+  }
+
+  status wait_for(lane& on, event_ref event) {
+    const detail::device_guard guard(options_.device);
+    if (status refused = prepare(on, false); !refused.ok()) return refused;
+    return check(cudaStreamWaitEvent(on.stream_, static_cast<cudaEvent_t>(event.handle), 0), "cudaStreamWaitEvent");
+  }
+
+  status join(lane& on, lane& other) {
+    const detail::device_guard guard(options_.device);
+    if (status refused = prepare(on, false); !refused.ok()) return refused;
+    if (status refused = prepare(other, false); !refused.ok()) return refused;
+    cudaEvent_t event = lanes_.next_event(other.slot_);
+    if (status failed = check(cudaEventRecord(event, other.stream_), "cudaEventRecord"); !failed.ok()) return failed;
+    return check(cudaStreamWaitEvent(on.stream_, event, 0), "cudaStreamWaitEvent");
+  }
+
+  /// Null where the event could not be recorded; the next call on the lane then says why.
+  event_ref record(lane& on) {
+    const detail::device_guard guard(options_.device);
+    if (on.slot_ < 0) return {};
+    cudaEvent_t event = lanes_.next_event(on.slot_);
+    return {cudaEventRecord(event, on.stream_) == cudaSuccess ? event : nullptr};
+  }
+
+  stream_ref stream_of(lane& on) const { return {on.stream_}; }
+
+  status wait(lane& on) {
+    const detail::device_guard guard(options_.device);
+    if (status refused = prepare(on, false); !refused.ok()) return refused;
+    cudaEvent_t event = lanes_.next_event(on.slot_);
+    if (status failed = check(cudaEventRecord(event, on.stream_), "cudaEventRecord"); !failed.ok()) return failed;
+    return retry(on, [&](status& failed) {
+      const cudaError_t error = cudaEventQuery(event);
+      if (error == cudaErrorNotReady) {
+        (void)cudaGetLastError();  // CUDA may keep it as the thread's last error
+        return false;
+      }
+      failed = check(error, "work on a lane's stream");
+      return true;
+    });
+  }
+
+  status read(lane& on, std::byte* host, const std::byte* data, std::int64_t bytes) {
+    const detail::device_guard guard(options_.device);
+    if (status refused = prepare(on, false); !refused.ok()) return refused;
+    const cudaError_t error =
+        cudaMemcpyAsync(host, data, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost, on.stream_);
+    if (status failed = check(error, "cudaMemcpyAsync"); !failed.ok()) return failed;
+    return wait(on);
+  }
+
+  status digest(lane& on, std::span<const digest_job> tiles, std::span<std::uint64_t> sums) {
+    const detail::device_guard guard(options_.device);
+    const std::int64_t most = std::max<std::int64_t>(tables_.size() / 4 / std::int64_t{sizeof(kernel::digest_task)}, 16);
+    for (std::size_t first = 0; first < tiles.size();) {
+      if (status refused = prepare(on, false); !refused.ok()) return refused;
+      const std::size_t count = std::min(tiles.size() - first, static_cast<std::size_t>(most));
+      held_piece results(book_);
+      if (status failed = hold(on, results, static_cast<std::int64_t>(count * sizeof(std::uint64_t))); !failed.ok())
+        return failed;
+      auto* found = reinterpret_cast<std::uint64_t*>(table_host_.data() + results.offset);
+      batch<kernel::digest_task> tasks(book_);
+      std::uint64_t* next = found;  // where the sums of the next launch go
+      const auto flush = [&] {
+        std::uint64_t* to = std::exchange(next, next + tasks.todo.count);
+        return launch(on, tasks, digest_choice, &kernel::digest_tiles<digest_choice.block_threads>, to);
+      };
+      for (std::size_t i = 0; i < count; ++i)
+        if (status failed = add(on, tasks, kernel::make_task(tiles[first + i], device_map(tiles[first + i].map)), count - i, flush); !failed.ok())
+          return failed;
+      if (status failed = flush(); !failed.ok()) return failed;
+      if (status failed = wait(on); !failed.ok()) return failed;
+      std::memcpy(sums.data() + first, found, count * sizeof(std::uint64_t));
+      first += count;
+    }
+    return {};
+  }
+
+  status first_difference(lane& on, const difference_job& pair, std::int64_t* first) {
+    *first = -1;
+    if (pair.rows <= 0 || pair.row_bytes <= 0) return {};
+    const detail::device_guard guard(options_.device);
+    if (status refused = prepare(on, false); !refused.ok()) return refused;
+    held_piece result(book_);
+    if (status failed = hold(on, result, sizeof(std::uint64_t)); !failed.ok()) return failed;
+    auto* host = reinterpret_cast<unsigned long long*>(table_host_.data() + result.offset);
+    auto* device = reinterpret_cast<unsigned long long*>(table_device_.data() + result.offset);
+    *host = ~0ULL;
+    if (status failed = copy(on, device, host, sizeof *host); !failed.ok()) return failed;
+    batch<kernel::difference_task> tasks(book_);
+    const auto flush = [&] {
+      return launch(on, tasks, difference_choice, &kernel::first_difference<difference_choice.block_threads>, device);
+    };
+    if (status failed = add(on, tasks, kernel::make_task(pair), 1, flush); !failed.ok()) return failed;
+    if (status failed = flush(); !failed.ok()) return failed;
+    if (status failed = copy(on, host, device, sizeof *host); !failed.ok()) return failed;
+    if (status failed = wait(on); !failed.ok()) return failed;
+    if (*host != ~0ULL) *first = static_cast<std::int64_t>(*host);
+    return {};
+  }
+
+  /// Pinned memory that kernels write.
+  std::span<std::uint32_t> flags() {
+    return {control_.words() + (flag_count_ == 0 ? 0 : detail::launch_book::words), flag_count_};
+  }
+
+  std::int64_t allocated_bytes() const {
+    std::int64_t bytes = 0;
+    for (const detail::cuda_memory* memory : {&control_, &counters_, &table_host_, &table_device_, &window_memory_, &map_memory_})
+      bytes += memory->bytes();
+    return bytes;
+  }
+  std::int64_t launches() const { return launches_.load(std::memory_order_relaxed); }
+  int device() const { return options_.device; }
+
+ private:
+  // Objects, so that members are read without naming a hidden type.
+  static constexpr tuning::land_rows land_choice = {};
+  static constexpr tuning::fill_rows fill_choice = {};
+  static constexpr tuning::dequant_rows dequant_choice = {};
+  static constexpr tuning::combine_scalars combine_choice = {};
+  static constexpr tuning::digest_tiles digest_choice = {};
+  static constexpr tuning::first_difference difference_choice = {};
+
+  /// Tasks of one launch, in the launch's parameter or in a piece of the tables; drops its record if it never launches.
+  template <class Task>
+  struct batch {
+    explicit batch(detail::launch_book& launches) : book(launches) {}
+    batch(const batch&) = delete;             // one record
+    batch& operator=(const batch&) = delete;
+    ~batch() {
+      if (id.record >= 0) book.drop(id);
+    }
+    detail::launch_book& book;
+    detail::launch_id id = {};
+    kernel::work<Task> todo = {};
+    Task* tasks = nullptr;
+    std::uint32_t capacity = 0;
+    std::int64_t offset = -1;  ///< in the tables; -1: inline
+    std::byte* window = nullptr;  ///< room for staged rows that belongs to this launch
+    std::int64_t window_left = 0;
+  };
+
+  /// A piece of the tables that no launch owns.
+  struct held_piece {
+    explicit held_piece(detail::launch_book& launches) : book(launches) {}
+    held_piece(const held_piece&) = delete;
+    held_piece& operator=(const held_piece&) = delete;
+    ~held_piece() {
+      if (id.record >= 0) book.drop(id);
+    }
+    detail::launch_book& book;
+    detail::launch_id id = {};
+    std::int64_t offset = -1;
+  };
+
+  static status check(cudaError_t error, std::string_view call) { return detail::cuda_status(error, call); }
+  static status not_reserved() {
+    return refuse(error_code::wrong_state, {}, "an executor that was reserved", "one that was not");
+  }
+  static status aborted() { return refuse(error_code::aborted, {}, "an open update", "one that was cancelled"); }
+
+  std::array<detail::cuda_memory*, 6> all_memory() {
+    return {&control_, &counters_, &table_host_, &table_device_, &window_memory_, &map_memory_};
+  }
+  std::uint32_t epoch() const { return control_.data() == nullptr ? 0 : book_.epoch(); }
+
+  /// Waits until no launch is queued or running, or the device has failed.
+  void drain() const {
+    for (detail::backoff pause; !book_.all_done(); pause())
+      if (pause.is_long() && !device_error().ok()) return;
+  }
+
+  /// A sticky error of the device, if it has one.
+  status device_error() const {
+    const detail::device_guard guard(options_.device);
+    const cudaError_t error = cudaStreamQuery(own_stream_);
+    if (error == cudaErrorNotReady) (void)cudaGetLastError();
+    return error == cudaErrorNotReady ? status{} : check(error, "a kernel");
+  }
+
+  static status check_not_capturing(cudaStream_t stream) {
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    const cudaError_t error = cudaStreamIsCapturing(stream, &capture);
+    if (error == cudaErrorStreamCaptureImplicit || (error == cudaSuccess && capture != cudaStreamCaptureStatusNone)) {
+      (void)cudaGetLastError();
+      return refuse(error_code::wrong_state, {}, "streams that are not being captured", "one that is");
+    }
+    return check(error, "cudaStreamIsCapturing");
+  }
+
+  status allocate(const executor_needs& needs) {
+    using memory = detail::launch_book;
+    constexpr std::int64_t word = sizeof(std::uint32_t);
+    std::int64_t table = options_.table_bytes;
+    if (table == 0) {
+      table = needs.dequant_jobs * std::int64_t{sizeof(kernel::dequant_task)} +
+              needs.land_jobs * std::int64_t{sizeof(kernel::land_task)};
+      table = std::clamp<std::int64_t>(table * 5 / 4, std::int64_t{256} << 10, std::int64_t{64} << 20);
+    }
+    table = (std::max<std::int64_t>(table, 4096) + 255) / 256 * 256;
+    flag_count_ = static_cast<std::size_t>(needs.flags);
+    const std::pair<detail::cuda_memory*, std::int64_t> sizes[] = {
+        {&control_, (std::int64_t{memory::words} + needs.flags) * word},
+        {&counters_, memory::records * kernel::counter::words * word},
+        {&table_host_, table},
+        {&table_device_, table},
+        {&window_memory_, options_.window_bytes},
+        {&map_memory_, static_cast<std::int64_t>(needs.maps.size_bytes())}};
+    for (const auto& [which, bytes] : sizes)
+      if (status failed = which->allocate(bytes); !failed.ok()) return failed;
+    book_.use(control_.words());
+    tables_.use(table);
+    window_.use(options_.window_bytes);
+    std::fill(flags().begin(), flags().end(), 0U);
+
+    if (own_stream_ == nullptr)
+      if (status failed = check(cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+          !failed.ok())
+        return failed;
+    for (cudaEvent_t& event : reader_events_)
+      if (event == nullptr)
+        if (status failed = check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+            !failed.ok())
+          return failed;
+    if (status failed = lanes_.make(); !failed.ok()) return failed;
+    if (status failed = check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount,
+                                                     options_.device), "cudaDeviceGetAttribute");
+        !failed.ok())
+      return failed;
+    const auto bytes = static_cast<std::size_t>(counters_.bytes());
+    if (status failed = check(cudaMemsetAsync(counters_.data(), 0, bytes, own_stream_), "cudaMemsetAsync");
+        !failed.ok())
+      return failed;
+    maps_.assign(needs.maps.begin(), needs.maps.end());
+    if (!maps_.empty())
+      if (status failed = check(cudaMemcpyAsync(map_memory_.data(), maps_.data(), needs.maps.size_bytes(),
+                                                cudaMemcpyHostToDevice, own_stream_), "cudaMemcpyAsync");
+          !failed.ok())
+        return failed;
+    return check(cudaStreamSynchronize(own_stream_), "cudaStreamSynchronize");
+  }
+
+  static status preload(std::span<const dequant_key> keys) {
+    const auto load = [](auto* function) { return check(kernel::preload(function), "cudaFuncGetAttributes"); };
+    status failed = load(&kernel::land_rows<kernel::write_sink>);
+    if (failed.ok()) failed = load(&kernel::land_rows<kernel::compare_sink>);
+    if (failed.ok()) failed = load(&kernel::fill_rows<fill_choice.block_threads>);
+    if (failed.ok()) failed = load(&kernel::combine_scalars<combine_choice.block_threads>);
+    if (failed.ok()) failed = load(&kernel::digest_tiles<digest_choice.block_threads>);
+    if (failed.ok()) failed = load(&kernel::first_difference<difference_choice.block_threads>);
+    for (const dequant_key& key : keys)
+      visit_dequant(key.stored, key.runtime, key.scale, [&](auto stored, auto runtime, auto scale) {
+        if (failed.ok())
+          failed = load(&kernel::dequant_rows<decltype(stored), decltype(runtime), decltype(scale)>);
+      });
+    return failed;
+  }
+
+  /// Whether the lane may take work; before its first write of an update it waits for the readers.
+  status prepare(lane& on, bool writes) {
+    if (!reserved_) return not_reserved();
+    if (on.slot_ < 0)
+      return refuse(error_code::out_of_memory, {}, "at most " + std::to_string(lanes_.most) + " open lanes", "one more");
+    if (on.epoch_ != book_.epoch()) return aborted();
+    if (status refused = check_not_capturing(on.stream_); !refused.ok()) {
+      refused.code = error_code::execution_failed;  // the update has claimed the bytes by now
+      return refused;
+    }
+    if (!writes || on.readers_seen_ == readers_generation_) return {};
+    for (std::size_t i = 0; i < reader_count_; ++i)
+      if (status failed = check(cudaStreamWaitEvent(on.stream_, reader_events_[i], 0), "cudaStreamWaitEvent");
+          !failed.ok())
+        return failed;
+    on.readers_seen_ = readers_generation_;
+    return {};
+  }
+
+  /// Calls `attempt(error)` until it is true; gives up when the update is cancelled or the device has failed.
+  template <class Attempt>
+  status retry(const lane& on, Attempt&& attempt) {
+    status failed;
+    for (detail::backoff pause; !attempt(failed); pause()) {
+      if (on.epoch_ != book_.epoch()) return aborted();
+      if (pause.is_long())
+        if (status broken = device_error(); !broken.ok()) return broken;
+    }
+    return failed;
+  }
+
+  status take_record(const lane& on, detail::launch_id& id) {
+    return retry(on, [&](status&) {
+      const std::lock_guard guard(lock_);
+      id = book_.take();
+      return id.record >= 0;
+    });
+  }
+
+  /// A piece of the tables that is held until it goes out of scope. May wait.
+  status hold(const lane& on, held_piece& piece, std::int64_t bytes) {
+    if (status failed = take_record(on, piece.id); !failed.ok()) return failed;
+    return retry(on, [&](status&) {
+      const std::lock_guard guard(lock_);
+      piece.offset = tables_.take(bytes, piece.id, book_);
+      return piece.offset >= 0;
+    });
+  }
+
+  status copy(const lane& on, void* to, const void* from, std::size_t bytes) {
+    return check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on.stream_), "cudaMemcpyAsync");
+  }
+
+  /// Gives an empty batch a record and room for `expected` tasks, or for as many as a parameter takes.
+  template <class Task>
+  status start(const lane& on, batch<Task>& tasks, std::size_t expected) {
+    if (status failed = take_record(on, tasks.id); !failed.ok()) return failed;
+    tasks.tasks = tasks.todo.inline_tasks;
+    tasks.capacity = kernel::work<Task>::most_inline;
+    tasks.offset = -1;
+    tasks.todo.count = 0;
+    tasks.todo.units = 0;
+    if (expected <= tasks.capacity) return {};
+    const std::int64_t room = std::min(static_cast<std::int64_t>(expected), tables_.size() / std::int64_t{sizeof(Task)});
+    const std::lock_guard guard(lock_);
+    tasks.offset = tables_.take(room * std::int64_t{sizeof(Task)}, tasks.id, book_);
+    if (tasks.offset < 0) return {};
+    tasks.tasks = reinterpret_cast<Task*>(table_host_.data() + tasks.offset);
+    tasks.capacity = static_cast<std::uint32_t>(room);
+    return {};
+  }
+
+  /// Launches a full batch and starts the next one.
+  template <class Task, class Flush>
+  status make_room(const lane& on, batch<Task>& tasks, std::size_t expected, Flush&& flush) {
+    if (tasks.id.record >= 0 && (tasks.todo.count == tasks.capacity || tasks.todo.units > kernel::most_units))
+      if (status failed = flush(); !failed.ok()) return failed;
+    return tasks.id.record < 0 ? start(on, tasks, expected) : status{};
+  }
+
+  /// Adds a task; launches before that where there is no room. `expected`: this and the tasks that may follow.
+  template <class Task, class Flush>
+  status add(const lane& on, batch<Task>& tasks, const Task& task, std::size_t expected, Flush&& flush) {
+    if (status failed = make_room(on, tasks, expected, flush); !failed.ok()) return failed;
+    Task& added = tasks.tasks[tasks.todo.count++];
+    added = task;
+    added.first_unit = tasks.todo.units;
+    tasks.todo.units += static_cast<std::uint32_t>(task.units());
+    return {};
+  }
+
+  /// Launches what a batch holds and empties it.
+  template <class Task, class Choice, class... Parameters>
+  status launch(const lane& on, batch<Task>& tasks, const Choice&, void (*function)(kernel::work<Task>, Parameters...),
+                const Parameters&... parameters) {
+    if (tasks.id.record < 0 || tasks.todo.count == 0) return {};
+    const auto record = static_cast<std::size_t>(tasks.id.record);
+    tasks.todo.gate = {book_.state_word(tasks.id.record), book_.epoch_word(),
+                       counters_.words() + kernel::counter::words * record, on.epoch_};
+    tasks.todo.tasks = nullptr;
+    if (tasks.offset >= 0) {
+      auto* device = reinterpret_cast<Task*>(table_device_.data() + tasks.offset);
+      if (status failed = copy(on, device, tasks.tasks, tasks.todo.count * sizeof(Task)); !failed.ok()) return failed;
+      tasks.todo.tasks = device;
+    }
+    constexpr std::uint32_t units_per_block = Choice::units_per_block;
+    const auto most = static_cast<std::uint32_t>(multiprocessors_ * Choice::blocks_per_multiprocessor);
+    const std::uint32_t blocks = std::min((tasks.todo.units + units_per_block - 1) / units_per_block, most);
+    const cudaError_t error =
+        kernel::launch(function, blocks, Choice::block_threads, on.stream_, tasks.todo, parameters...);
+    if (status failed = check(error, "cudaLaunchKernel"); !failed.ok()) return failed;
+    tasks.id = {};  // the device ends the record now
+    tasks.window = nullptr;
+    tasks.window_left = 0;
+    launches_.fetch_add(1, std::memory_order_relaxed);
+    return {};
+  }
+
+  /// Lands or compares, per `Sink`.
+  template <class Sink, class FlagOf>
+  status put(lane& on, std::span<const land_job> jobs, FlagOf&& flag_of, bool writes) {
+    const detail::device_guard guard(options_.device);
+    if (status refused = prepare(on, writes); !refused.ok()) return refused;
+    std::int64_t to_stage = 0;  // bytes, at most
+    for (const land_job& job : jobs)
+      if (job.memory == memory_kind::pageable) to_stage += job.rows * job.cols * bytes_of(job.from);
+    batch<kernel::land_task> tasks(book_);
+    std::uint32_t* flag_words = flags().data();
+    const auto flush = [&] {
+      return launch(on, tasks, land_choice, &kernel::land_rows<Sink>, flag_words);
+    };
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      const auto land = [&](const land_job& job) {
+        kernel::land_task task = kernel::make_task(job, host_map(job.map), device_map(job.map));
+        task.flag = flag_of(i);
+        return add(on, tasks, task, jobs.size() - i, flush);
+      };
+      if (jobs[i].rows <= 0 || jobs[i].cols <= 0) continue;
+      status failed = is_read_by_host(jobs[i]) ? stage(on, tasks, jobs[i], to_stage, jobs.size() - i, land, flush)
+                                               : land(jobs[i]);
+      if (!failed.ok()) return failed;
+    }
+    return flush();
+  }
+
+  const storage_map* host_map(map_index map) const {
+    return map == unmapped ? nullptr : &maps_[static_cast<std::size_t>(map)];
+  }
+  const storage_map* device_map(map_index map) const {
+    return map == unmapped ? nullptr : reinterpret_cast<const storage_map*>(map_memory_.data()) + map;
+  }
+
+  static bool is_read_by_host(const land_job& job) {
+    if (job.memory != memory_kind::pageable) return false;
+    cudaPointerAttributes found = {};
+    if (cudaPointerGetAttributes(&found, job.source) == cudaSuccess) return found.type == cudaMemoryTypeUnregistered;
+    (void)cudaGetLastError();
+    return true;
+  }
+
+  /// Copies a job's source into the window, piece by piece, and calls `land` for each. Waits where the window is full.
+  template <class Land, class Flush>
+  status stage(const lane& on, batch<kernel::land_task>& tasks, const land_job& job, std::int64_t& to_stage,
+               std::size_t expected, Land&& land, Flush&& flush) {
+    const std::int64_t most = window_.size() / 4 / 256 * 256;
+    if (most == 0)
+      return refuse(error_code::execution_failed, {}, "window_bytes of 1024 or more for a pageable source",
+                    std::to_string(options_.window_bytes));
+    const std::int64_t element = bytes_of(job.from);
+    const std::int64_t cols = std::min(job.cols, most / element);
+    const std::int64_t rows = std::max<std::int64_t>(most / (cols * element), 1);
+    for (std::int64_t r = 0; r < job.rows; r += cols == job.cols ? rows : 1)
+      for (std::int64_t c = 0; c < job.cols; c += cols) {
+        const rect part{r, std::min(job.rows, r + (cols == job.cols ? rows : 1)), c, std::min(job.cols, c + cols)};
+        const std::int64_t bytes = part.elements() * element;
+        // Rows that are staged belong to the launch that lands them: room for its task comes first.
+        if (tasks.window != nullptr && tasks.window_left < bytes)
+          if (status failed = flush(); !failed.ok()) return failed;
+        if (status failed = make_room(on, tasks, expected, flush); !failed.ok()) return failed;
+        if (tasks.window_left < bytes) {
+          const std::int64_t piece = std::clamp(to_stage + 16 * static_cast<std::int64_t>(expected), bytes, most);
+          if (status failed = take_window(on, tasks, piece); !failed.ok()) return failed;
+        }
+        if (on.epoch_ != book_.epoch()) return aborted();
+        detail::stage_rows(job, part, tasks.window);
+        if (status failed = land(detail::staged_job(job, part, tasks.window)); !failed.ok()) return failed;
+        const std::int64_t taken = std::min((bytes + 15) / 16 * 16, tasks.window_left);
+        tasks.window += taken;
+        tasks.window_left -= taken;
+        to_stage -= bytes;
+      }
+    return {};
+  }
+
+  status take_window(const lane& on, batch<kernel::land_task>& tasks, std::int64_t bytes) {
+    return retry(on, [&](status&) {
+      const std::lock_guard guard(lock_);
+      const std::int64_t offset = window_.take(bytes, tasks.id, book_);
+      if (offset < 0) return false;
+      tasks.window = window_memory_.data() + offset;
+      tasks.window_left = bytes;
+      return true;
+    });
+  }
+
+  template <class Stored, class Runtime, class Scale>
+  status convert(lane& on, const dequant_key& key, std::span<const dequant_job> jobs) {
+    const detail::device_guard guard(options_.device);
+    if (status refused = prepare(on, true); !refused.ok()) return refused;
+    const kernel::dequant_blocks blocks{kernel::block_divisor(static_cast<std::uint32_t>(key.block_rows)),
+                                        kernel::block_divisor(static_cast<std::uint32_t>(key.block_cols))};
+    batch<kernel::dequant_task> tasks(book_);
+    const auto flush = [&] {
+      return launch(on, tasks, dequant_choice, &kernel::dequant_rows<Stored, Runtime, Scale>, blocks);
+    };
+    constexpr std::int64_t most = kernel::most_dequant_extent;
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      const dequant_job& job = jobs[i];
+      if (job.rows <= 0 || job.cols <= 0) continue;
+      if (job.cols > most || key.block_rows > most || key.block_cols > most)
+        return refuse(error_code::unsupported, {}, "at most 2^30 columns and rows a block", std::to_string(job.cols));
+      for (std::int64_t row = 0; row < job.rows; row += most) {
+        dequant_job part = job;
+        part.rows = std::min(job.rows - row, most);
+        part.source += row * job.source_row_stride_bytes;
+        part.destination += row * job.destination_row_stride_bytes;
+        if (key.block_rows > 0) {
+          part.scale += (job.row_phase + row) / key.block_rows * job.scale_row_stride_bytes;
+          part.row_phase = static_cast<std::int32_t>((job.row_phase + row) % key.block_rows);
+        }
+        if (status failed = add(on, tasks, kernel::make_task(part, key), jobs.size() - i, flush); !failed.ok())
+          return failed;
+      }
+    }
+    return flush();
+  }
+
+  cuda_options options_;
+  bool reserved_ = false;
+  int multiprocessors_ = 0;
+  cudaStream_t own_stream_ = nullptr;  ///< non-blocking: waits for no stream of the caller's
+  std::array<cudaEvent_t, most_readers> reader_events_ = {};
+  std::size_t reader_count_ = 0;
+  std::uint64_t readers_generation_ = 0;
+  detail::cuda_lanes lanes_ = {};
+  detail::cuda_memory control_{detail::cuda_memory::kind::pinned};       ///< the book's words, then flags
+  detail::cuda_memory counters_{detail::cuda_memory::kind::device};      ///< `counter::words` per record
+  detail::cuda_memory table_host_{detail::cuda_memory::kind::pinned};
+  detail::cuda_memory table_device_{detail::cuda_memory::kind::device};
+  detail::cuda_memory window_memory_{detail::cuda_memory::kind::pinned};
+  detail::cuda_memory map_memory_{detail::cuda_memory::kind::device};
+  std::vector<storage_map> maps_ = {};
+  std::size_t flag_count_ = 0;
+  std::atomic<std::int64_t> launches_ = 0;
+  std::mutex lock_ = {};  ///< of the three below
+  detail::launch_book book_ = {};
+  detail::lent_memory tables_ = {};
+  detail::lent_memory window_ = {};
+};
+
+using cuda_executor = basic_cuda_executor<>;
+
+static_assert(executor<cuda_executor>);
+
+}  // namespace wreload

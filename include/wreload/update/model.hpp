@@ -1,0 +1,201 @@
+#pragma once
+/// `model`: the registered layers of an engine, and the door to their updates.
+
+#include <list>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "../executor/host.hpp"
+#include "../layout/describe.hpp"
+#include "../numerics/environment.hpp"
+#include "addresses.hpp"
+#include "auditor.hpp"
+#include "model_core.hpp"
+#include "options.hpp"
+#include "update.hpp"
+
+namespace wreload {
+
+/// Layers with the addresses of their tensors; the engine owns the memory. Neither copied nor moved: updates point to
+/// it. `add`, `same_as`, `ignore`, `foreign` before `seal`; everything else after it. Lanes of an open update run
+/// concurrently; `start` and the end of a handle belong to one thread at a time.
+template <executor Executor = host_executor>
+class model {
+ public:
+  using update_type = update<Executor>;
+
+  /// Arguments go to the executor.
+  template <class... Args>
+  explicit model(Args&&... args) : core_(std::forward<Args>(args)...) {}
+  model(const model&) = delete;             // updates point to it
+  model& operator=(const model&) = delete;
+
+  /// Registers a layer at the given addresses, one `storage` (or pointer) per param in the layout's order. Refuses, by
+  /// the checkpoint module's name, what the layout and the extents cannot give; then nothing was registered.
+  template <param_layout Layout, class... Storages>
+  status add(std::string_view layer, const extents& sizes, Storages... memory) {
+    static_assert(sizeof...(Storages) == storage_count(Layout::specs),
+                  "model::add: one storage per param; pass a pointer (or storage) for each Param of the layout (a param "
+                  "that lives in a derived one has none)");
+    const storage all[] = {storage(memory)...};
+    return add(Layout::specs, layer, sizes, all);
+  }
+  status add(std::span<const param_spec> specs, std::string_view layer, const extents& sizes,
+             std::span<const storage> memory) {
+    if (core_.indexed) return refuse(error_code::wrong_state, layer, "a model that is not sealed", "a sealed one");
+    layer_plan plan;
+    if (status refused = plan_layer(specs, layer, sizes, plan); !refused.ok()) return refused;
+    return core_.records.add(std::move(plan), memory);
+  }
+
+  /// A second checkpoint name for the bytes of a first (tied weights): either or both may come; if they differ,
+  /// `finish` refuses.
+  void same_as(std::string_view name, std::string_view second) { core_.records.add_twin(name, second); }
+
+  /// Names that nobody wants, and names of other ranks: accepted and counted. `*` matches any characters.
+  void ignore(std::string_view pattern) { core_.ignored.emplace_back(pattern); }
+  void foreign(std::string_view pattern) { core_.foreign.emplace_back(pattern); }
+
+  /// Builds the name index, fixes addresses, loads kernels, writes pads. Nothing is allocated on the device after it.
+  /// Waits for the pads. Refuses flush-to-zero and -ffinite-math-only, names that collide, params that share bytes.
+  /// May be called again after an execution error (no device memory).
+  status seal() {
+    if (core_.sealed) return refuse(error_code::wrong_state, {}, "a model that is not sealed", "a sealed one");
+    if (flushes_subnormals() || drops_nan())
+      return refuse(error_code::bad_environment, {}, "IEEE subnormals and NaN on the host",
+                    "flush-to-zero, denormals-are-zero or -ffinite-math-only");
+    if (core_.records.params.empty()) return refuse(error_code::bad_argument, {}, "at least one layer", "none");
+    if (!core_.indexed) {
+      if (status refused = core_.records.index(); !refused.ok()) return refused;
+      core_.books.seal();
+      collect_keys();
+      core_.indexed = true;
+    }
+    executor_needs needs{.keys = core_.keys,
+                         .dequant_jobs = static_cast<std::int64_t>(core_.records.landings.size()),
+                         .land_jobs = static_cast<std::int64_t>(core_.records.landings.size()),
+                         .maps = core_.records.maps,
+                         .flags = static_cast<std::int64_t>(core_.records.twin_groups.size())};
+    if (status failed = core_.run.reserve(needs); !failed.ok()) return failed;
+    if (status failed = write_pads(); !failed.ok()) return failed;
+    core_.sealed_bytes = core_.run.allocated_bytes();
+    core_.sealed = true;
+    return {};
+  }
+
+  /// Opens an update. On a refusal `*error` says why and the returned handle is closed. Refuses while another update is
+  /// open, a given stream is being captured, a tensor is not where it was, the base version is another, or a partial
+  /// update meets an `undefined` model.
+  update_type start(const start_options& options, status* error) {
+    *error = check_start(options);
+    if (!error->ok()) return {};
+    const auto elsewhere = [this](std::string_view name) {
+      return detail::matches_any(core_.foreign, name) || detail::matches_any(core_.ignored, name);
+    };
+    *error = core_.books.open(options.scope, elsewhere);
+    if (error->ok()) *error = core_.run.begin(options.readers);
+    if (!error->ok()) return {};
+    sessions_.emplace_back(core_, options);
+    return update_type(sessions_);
+  }
+
+  /// Looks a checkpoint name (any spelling) up.
+  tensor_id find(std::string_view name) const { return {core_.records.find_name(name)}; }
+
+  model_state state() const { return core_.state; }
+  /// Successful finishes so far.
+  std::int64_t version() const { return core_.version; }
+  Executor& executor() { return core_.run; }
+
+  /// The registered tensors, in order of `add`.
+  std::span<const param_record> params() const { return core_.records.params; }
+  const registry& records() const { return core_.records; }
+
+  /// Compares every tensor that kernels read with the same name of another model on the same executor, byte for byte,
+  /// pads included; addresses with the engine's; the executor's memory with what it was at `seal`. Waits.
+  status audit(const model& other, const engine_addresses& addresses, audit_result* result) {
+    return auditor().against(other.core_.records, addresses, result);
+  }
+  status audit(const model_snapshot& before, const engine_addresses& addresses, audit_result* result) {
+    return auditor().against(before, addresses, result);
+  }
+  /// Against digests, of this sharding or another.
+  status audit(const digest_list& expected, const engine_addresses& addresses, audit_result* result) {
+    return auditor().against(expected, addresses, result);
+  }
+
+  /// A host copy of every tensor that kernels read. Waits.
+  status snapshot(model_snapshot* copy) { return auditor().copy(copy); }
+  /// Appends digests per tile of the global tensors, so that the lists of several ranks are one. Waits.
+  status digests(digest_list* list) {
+    typename Executor::lane lane = core_.run.open_own();
+    return detail::digest_tiles(core_.run, lane, core_.records, *list);
+  }
+
+ private:
+  detail::auditor<Executor> auditor() { return detail::auditor<Executor>(core_); }
+
+  status check_start(const start_options& options) {
+    const auto bad = [](error_code code, std::string expected, std::string got) {
+      return refuse(code, {}, std::move(expected), std::move(got));
+    };
+    if (!core_.sealed) return bad(error_code::wrong_state, "a sealed model", "one that is not");
+    if (core_.update_open) return bad(error_code::wrong_state, "no open update", "one that is open");
+    if (options.mode != update_mode::direct)
+      return bad(error_code::unsupported, "mode direct", "a mode that this build does not have");
+    if (options.base_version && *options.base_version != core_.version)
+      return bad(error_code::wrong_base, "base version " + std::to_string(core_.version),
+                 std::to_string(*options.base_version));
+    if (!options.scope.is_complete && core_.state != model_state::live)
+      return bad(error_code::wrong_state, "a live model for a partial update",
+                 "an " + std::string(name_of(core_.state)) + " one, which only a complete update repairs");
+    const std::vector<std::string> moved = moved_tensors(core_.records, options.addresses);
+    if (!moved.empty())
+      return refuse(error_code::moved, moved.front(), "the registered address, stride, size and dtype",
+                    "another, or the name is gone (" + std::to_string(moved.size()) + " tensors moved)");
+    if (status refused = core_.run.check_idle({&options.stream, 1}); !refused.ok()) return refused;
+    return core_.run.check_idle(options.readers);
+  }
+
+  void collect_keys() {
+    for (const param_record& param : core_.records.params) {
+      core_.key_of.push_back(no_index);
+      if (!param.plan.spec.converts() || param.landing_count == 0) continue;
+      const landing_record& first = at(core_.records.landings, param.first_landing);
+      const param_spec& scale = at(core_.records.params, at(core_.records.landings, first.scale).param).plan.spec;
+      const dequant_key key{param.plan.spec.stored, param.plan.spec.runtime, scale.runtime, scale.block_rows,
+                            scale.block_cols};
+      std::size_t index = 0;
+      while (index < core_.keys.size() && !(core_.keys[index] == key)) ++index;
+      if (index == core_.keys.size()) core_.keys.push_back(key);
+      core_.key_of.back() = static_cast<std::int32_t>(index);
+    }
+  }
+
+  status write_pads() {
+    std::vector<fill_job> rectangles;
+    std::vector<land_job> mapped;
+    for (const param_record& param : core_.records.params) {
+      if (param.map != unmapped) ledger::append_pads(param, mapped);
+      if (param.map != unmapped || param.plan.bytes() == 0) continue;  // none, or no storage
+      const std::int64_t element = bytes_of(param.plan.spec.runtime);
+      for (const planned_pad& pad : param.plan.pads)
+        rectangles.push_back({param.row(pad.local_row) + pad.local_col * element, pad.rows, pad.cols * element,
+                              param.row_stride_bytes, {}});
+    }
+    if (rectangles.empty() && mapped.empty()) return {};
+    typename Executor::lane lane = core_.run.open_own();
+    if (status failed = core_.run.fill(lane, rectangles); !failed.ok()) return failed;
+    if (status failed = core_.run.land(lane, mapped); !failed.ok()) return failed;
+    return core_.run.wait(lane);
+  }
+
+  detail::model_core<Executor> core_;
+  std::list<detail::session<Executor>> sessions_ = {};  ///< of the handles that live; at most one is open
+};
+
+}  // namespace wreload

@@ -1,0 +1,58 @@
+#pragma once
+/// `model_core`: what a model and its open update share.
+
+#include <atomic>
+#include <cstdint>
+#include <ctime>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "../core/light_lock.hpp"
+#include "../executor/executor.hpp"
+#include "ledger.hpp"
+#include "pattern.hpp"
+#include "registry.hpp"
+#include "report.hpp"
+
+namespace wreload::detail {
+
+/// Monotonic time in seconds.
+inline double seconds_now() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+inline bool matches_any(const std::vector<std::string>& patterns, std::string_view name) {
+  for (const std::string& pattern : patterns)
+    if (matches(pattern, name)) return true;
+  return false;
+}
+
+/// State of a model. `lock` guards the ledger and the update's books; executors are called outside it, except where
+/// the order of two lanes matters.
+template <executor Executor>
+struct model_core {
+  template <class... Args>
+  explicit model_core(Args&&... args) : run(static_cast<Args&&>(args)...) {}
+
+  Executor run;
+  registry records = {};
+  ledger books{records};
+  std::vector<std::string> ignored = {};
+  std::vector<std::string> foreign = {};
+  std::vector<dequant_key> keys = {};       ///< distinct conversions of the model
+  std::vector<std::int32_t> key_of = {};    ///< per param: index into keys, or -1
+  light_lock lock = {};
+  bool indexed = false;                     ///< `seal` has got past what depends on the layers
+  bool sealed = false;
+  bool update_open = false;
+  std::atomic<model_state> state = model_state::undefined;
+  std::atomic<std::int64_t> version = 0;
+  std::int64_t sealed_bytes = 0;            ///< executor memory right after `seal`
+  std::uint64_t last_digest = 0;            ///< of all tensors, where the last update asked for it
+  bool has_digest = false;
+};
+
+}  // namespace wreload::detail

@@ -1,0 +1,377 @@
+#pragma once
+/// `registry`: the params, sources and landings of a whole model, with addresses and a name index.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "../core/job.hpp"
+#include "../core/name_index.hpp"
+#include "../core/on_use.hpp"
+#include "../core/status.hpp"
+#include "../layout/landing.hpp"
+#include "../layout/plan_layer.hpp"
+
+namespace wreload {
+
+/// Records refer to each other by 32-bit index.
+template <class Record>
+Record& at(std::vector<Record>& records, std::int32_t index) {
+  return records[static_cast<std::size_t>(index)];
+}
+template <class Record>
+const Record& at(const std::vector<Record>& records, std::int32_t index) {
+  return records[static_cast<std::size_t>(index)];
+}
+
+/// Memory of one runtime tensor; `row_stride_bytes` 0 means dense rows.
+struct storage {
+  void* data = nullptr;
+  std::int64_t row_stride_bytes = 0;
+
+  storage() = default;
+  storage(void* first, std::int64_t stride = 0) : data(first), row_stride_bytes(stride) {}  // NOLINT: a pointer will do
+};
+
+/// A registered runtime tensor.
+struct param_record {
+  planned_param plan = {};
+  std::byte* data = nullptr;
+  std::int64_t row_stride_bytes = 0;
+  std::int32_t first_landing = 0;  ///< its landings are neighbours in registry::landings
+  std::int32_t landing_count = 0;
+  map_index map = unmapped;          ///< index into registry::maps
+
+  const std::string& name() const { return plan.name; }
+  std::byte* row(std::int64_t index) const { return data + index * row_stride_bytes; }
+  /// A slot's first byte, for mapped params.
+  std::byte* slot_of(std::int64_t index) const { return row(index / plan.slot_rows * plan.slot_rows); }
+};
+
+/// A checkpoint tensor of the model.
+struct source_record {
+  std::string name = {};
+  shape extents = {};
+  bool bundled = false;                       ///< [experts, rows, cols]: its matrix form has experts * rows rows
+  dtype_set accepted = {};                    ///< what all its landings accept
+  std::vector<std::int32_t> landings = {};    ///< empty: another rank's
+  std::vector<std::string> spellings = {};
+};
+
+/// A landing with global indices.
+struct landing_record {
+  std::int32_t param = no_index;
+  std::int32_t source = no_index;
+  rect needed = {};
+  std::int64_t local_row = 0;
+  std::int32_t scale = no_index;   ///< landing of the scale, for a weight
+  std::int32_t weight = no_index;  ///< landing of the weight, for a scale
+  std::int32_t row_phase = 0;
+  std::int32_t col_phase = 0;
+  std::int32_t twins = no_index;   ///< landings with the same group share their bytes under several names
+
+  /// The landing's place in the param's matrix.
+  rect local() const { return {local_row, local_row + needed.rows(), 0, needed.cols()}; }
+};
+
+/// A computed param: what it reads, as global indices.
+struct computed_record {
+  std::int32_t param = no_index;
+  std::vector<std::int32_t> sources = {};  ///< params; of a product: one per factor
+};
+
+/// A name that may be loaded: a source under one of its spellings.
+struct name_record {
+  std::int32_t source = no_index;
+  std::int32_t spelling = 0;  ///< 0: the source's own name
+};
+
+/// Records of a model; grows until `index()`, then is read only.
+template <class = on_use>
+class basic_registry {
+ public:
+  std::vector<param_record> params = {};
+  std::vector<source_record> sources = {};
+  std::vector<landing_record> landings = {};
+  std::vector<name_record> names = {};
+  std::vector<computed_record> computed = {};  ///< by level
+  std::vector<storage_map> maps = {};
+  std::vector<std::vector<std::int32_t>> twin_groups = {};  ///< landings on the same bytes, the first name's first
+
+  /// Adds a planned layer; one storage per param. On a refusal nothing was added.
+  status add(layer_plan&& plan, std::span<const storage> memory) {
+    if (status refused = check(plan, memory); !refused.ok()) return refused;
+    std::vector<std::int32_t> source_ids, param_ids;
+    for (planned_source& source : plan.sources) source_ids.push_back(add_source(std::move(source)));
+    auto next = memory.begin();
+    for (planned_param& param : plan.params) {
+      param_ids.push_back(param.has_storage() ? static_cast<std::int32_t>(params.size()) : no_index);
+      if (!param.has_storage()) continue;
+      const std::int64_t stride = next->row_stride_bytes == 0 ? param.row_bytes() : next->row_stride_bytes;
+      param_record record{.data = static_cast<std::byte*>(next->data),
+                          .row_stride_bytes = stride,
+                          .first_landing = static_cast<std::int32_t>(landings.size()),
+                          .landing_count = static_cast<std::int32_t>(param.landings.size()),
+                          .map = add_map(param.map)};
+      ++next;
+      for (const planned_landing& part : param.landings) {
+        const std::int32_t source = at(source_ids, part.source);
+        at(sources, source).landings.push_back(static_cast<std::int32_t>(landings.size()));
+        landings.push_back({.param = param_ids.back(),
+                            .source = source,
+                            .needed = part.needed,
+                            .local_row = part.local_row,
+                            .scale = part.scale,
+                            .row_phase = part.row_phase,
+                            .col_phase = part.col_phase});
+      }
+      param_index_.add(param.name, param_ids.back());
+      record.plan = std::move(param);
+      params.push_back(std::move(record));
+    }
+    link_scales(plan, param_ids);
+    add_computed(param_ids);
+    return {};
+  }
+
+  /// Declares a second name for the bytes of a source; takes effect at `index()`.
+  void add_twin(std::string_view name, std::string_view second) { twins_.emplace_back(name, second); }
+
+  /// Builds the name index; refuses spellings that collide and params that share bytes.
+  status index() {
+    if (status refused = land_twins(); !refused.ok()) return refused;
+    for (const source_record& source : sources)
+      if (source.accepted == dtype_set{})
+        return refuse(error_code::bad_layout, source.name, "a dtype that every param it lands in accepts", "none");
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      const auto id = static_cast<std::int32_t>(i);
+      if (status refused = index_name(sources[i].name, {id, 0}); !refused.ok()) return refused;
+      for (std::size_t s = 0; s < sources[i].spellings.size(); ++s)
+        if (status refused = index_name(sources[i].spellings[s], {id, static_cast<std::int32_t>(s) + 1}); !refused.ok())
+          return refused;
+    }
+    return check_overlaps();
+  }
+
+  /// Index into `names`, or -1.
+  std::int32_t find_name(std::string_view name) const {
+    return name_index_.find(name, [this](std::int32_t id) -> std::string_view { return spelling(at(names, id)); });
+  }
+
+  /// Index into `params` of a runtime name, or -1.
+  std::int32_t find_param(std::string_view name) const {
+    return param_index_.find(name, [this](std::int32_t id) -> std::string_view { return at(params, id).name(); });
+  }
+
+  const std::string& spelling(name_record name) const {
+    const source_record& source = at(sources, name.source);
+    return name.spelling == 0 ? source.name : at(source.spellings, name.spelling - 1);
+  }
+
+ private:
+  static dtype_set common(dtype_set a, dtype_set b) {
+    dtype_set both;
+    for (int code = 1; code < dtype_count; ++code)
+      if (a.contains(static_cast<dtype>(code)) && b.contains(static_cast<dtype>(code)))
+        both |= static_cast<dtype>(code);
+    return both;
+  }
+
+  std::int32_t find_source(std::string_view name) const {
+    return source_index_.find(name, [this](std::int32_t id) -> std::string_view { return at(sources, id).name; });
+  }
+
+  map_index add_map(const storage_map& map) {
+    if (is_identity(map)) return unmapped;
+    std::size_t index = 0;
+    while (index < maps.size() && !(maps[index] == map)) ++index;
+    if (index == maps.size()) maps.push_back(map);
+    return static_cast<map_index>(index);
+  }
+
+  /// From the layer's indices to the registry's, for the params just added.
+  void link_scales(const layer_plan& plan, const std::vector<std::int32_t>& param_ids) {
+    for (const std::int32_t id : param_ids) {
+      if (id == no_index || at(params, id).plan.spec.scaled_by < 0) continue;
+      std::int32_t scale = at(params, id).plan.spec.scaled_by;
+      if (at(param_ids, scale) == no_index) scale = at(plan.params, scale).spec.lives_in;
+      const std::int32_t first = at(params, at(param_ids, scale)).first_landing;
+      for (std::int32_t i = 0; i < at(params, id).landing_count; ++i) {
+        const std::int32_t weight = at(params, id).first_landing + i;
+        at(landings, weight).scale += first;
+        at(landings, at(landings, weight).scale).weight = weight;
+      }
+    }
+  }
+
+  void add_computed(const std::vector<std::int32_t>& param_ids) {
+    const auto first = static_cast<std::ptrdiff_t>(computed.size());
+    for (const std::int32_t id : param_ids) {
+      if (id == no_index || !at(params, id).plan.spec.is_computed()) continue;
+      computed_record record{.param = id};
+      for (const planned_factor& factor : at(params, id).plan.factors)
+        record.sources.push_back(at(param_ids, factor.param));
+      for (const std::int32_t source : at(params, id).plan.launch_sources)
+        record.sources.push_back(at(param_ids, source));
+      computed.push_back(std::move(record));
+    }
+    std::stable_sort(computed.begin() + first, computed.end(), [this](const auto& a, const auto& b) {
+      return at(params, a.param).plan.spec.level < at(params, b.param).plan.spec.level;
+    });
+  }
+
+  status check(const layer_plan& plan, std::span<const storage> memory) const {
+    std::size_t needed = 0;
+    for (const planned_param& param : plan.params) needed += param.has_storage() ? 1 : 0;
+    if (memory.size() != needed)
+      return refuse(error_code::bad_argument, plan.name, std::to_string(needed) + " storages",
+                    std::to_string(memory.size()));
+    auto next = memory.begin();
+    for (const planned_param& param : plan.params) {
+      if (!param.has_storage()) continue;
+      const storage given = *next++;
+      if (find_param(param.name) != no_index)
+        return refuse(error_code::bad_layout, param.name, "a name of its own", "a second param of that name");
+      if (given.data == nullptr && param.bytes() > 0)
+        return refuse(error_code::bad_argument, param.name, std::to_string(param.bytes()) + " bytes", "a null pointer");
+      if (given.row_stride_bytes != 0 && given.row_stride_bytes < param.row_bytes())
+        return refuse(error_code::bad_argument, param.name,
+                      "a row stride of at least " + std::to_string(param.row_bytes()) + " bytes",
+                      std::to_string(given.row_stride_bytes));
+      const std::int64_t element = bytes_of(param.spec.runtime);
+      if (reinterpret_cast<std::uintptr_t>(given.data) % static_cast<std::uintptr_t>(element) != 0 ||
+          given.row_stride_bytes % element != 0)
+        return refuse(error_code::bad_argument, param.name,
+                      "an address and a row stride in multiples of " + std::to_string(element) + " bytes", "others");
+      const bool must_be_dense =
+          !keeps_rows(param.map) || param.spec.is_computed() || param.spec.kind == param_kind::per_shard;
+      if (must_be_dense && given.row_stride_bytes != 0 && given.row_stride_bytes != param.row_bytes())
+        return refuse(error_code::bad_argument, param.name, "dense rows, as its order or arithmetic needs",
+                      "a row stride of " + std::to_string(given.row_stride_bytes) + " bytes");
+    }
+    for (const planned_source& source : plan.sources) {
+      const std::int32_t id = find_source(source.name);
+      if (id == no_index) continue;
+      const shape& known = at(sources, id).extents;
+      if (at(sources, id).bundled != source.bundled)
+        return refuse(error_code::bad_layout, source.name, "a bundle of experts in every layer or in none", "both");
+      if (!(known == source.extents))
+        return refuse(error_code::bad_layout, source.name, to_string(known) + " as another layer reads it",
+                      to_string(source.extents));
+    }
+    return {};
+  }
+
+  std::int32_t add_source(planned_source&& source) {
+    std::int32_t id = find_source(source.name);
+    if (id == no_index) {
+      id = static_cast<std::int32_t>(sources.size());
+      source_index_.add(source.name, id);
+      sources.push_back({.name = source.name,
+                         .extents = source.extents,
+                         .bundled = source.bundled,
+                         .accepted = source.accepted});
+    }
+    source_record& record = at(sources, id);
+    record.accepted = common(record.accepted, source.accepted);
+    for (std::string& other : source.spellings) {
+      bool known = false;
+      for (const std::string& have : record.spellings) known |= have == other;
+      if (!known) record.spellings.push_back(std::move(other));
+    }
+    for (std::string& twin : source.twins) {
+      std::pair<std::string, std::string> pair{record.name, std::move(twin)};
+      if (std::find(twins_.begin(), twins_.end(), pair) == twins_.end()) twins_.push_back(std::move(pair));
+    }
+    return id;
+  }
+
+  /// In any order of declaration: a second name may have a second name of its own.
+  status land_twins() {
+    std::vector<std::pair<std::string, std::string>> open = twins_;
+    while (!open.empty()) {
+      const std::size_t before = open.size();
+      for (std::size_t i = open.size(); i-- > 0;) {
+        if (find_source(open[i].first) == no_index) continue;
+        if (status refused = land_twin(open[i].first, open[i].second); !refused.ok()) return refused;
+        open.erase(open.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+      if (open.size() == before)
+        return refuse(error_code::unknown_name, open[0].first, "a checkpoint tensor of the model", "none of that name");
+    }
+    return {};
+  }
+
+  /// Gives a second name landings of its own on the bytes of the first.
+  status land_twin(const std::string& name, const std::string& second) {
+    const std::int32_t first = find_source(name);
+    if (find_source(second) != no_index)
+      return refuse(error_code::bad_layout, second, "a name that has no storage of its own", "a tensor of the model");
+    const source_record& known = at(sources, first);
+    const std::int32_t id = add_source(
+        {.name = second, .extents = known.extents, .bundled = known.bundled, .accepted = known.accepted});
+    source_record& twin = at(sources, id);
+    for (const std::int32_t l : at(sources, first).landings) {
+      if (at(landings, l).twins == no_index) {
+        at(landings, l).twins = static_cast<std::int32_t>(twin_groups.size());
+        twin_groups.push_back({l});
+      }
+      const auto copy = static_cast<std::int32_t>(landings.size());
+      at(twin_groups, at(landings, l).twins).push_back(copy);
+      twin.landings.push_back(copy);
+      landings.push_back(at(landings, l));
+      landings.back().source = id;
+    }
+    return {};
+  }
+
+  status index_name(const std::string& name, name_record record) {
+    if (find_name(name) != no_index)
+      return refuse(error_code::bad_layout, name, "one tensor of that name",
+                    "a second one, a spelling of " + at(sources, record.source).name);
+    name_index_.add(name, static_cast<std::int32_t>(names.size()));
+    names.push_back(record);
+    return {};
+  }
+
+  /// Params may interleave inside common rows (same stride), but never share a byte.
+  status check_overlaps() const {
+    std::vector<const param_record*> order;
+    for (const param_record& param : params)
+      if (param.plan.bytes() > 0) order.push_back(&param);
+    const auto address = [](const std::byte* data) { return reinterpret_cast<std::uintptr_t>(data); };
+    const auto end = [](const param_record& param) {
+      return param.row(param.plan.rows - 1) + param.plan.row_bytes();
+    };
+    std::sort(order.begin(), order.end(), [&](auto* a, auto* b) { return address(a->data) < address(b->data); });
+    std::vector<const param_record*> open;  // params that reach beyond the current address
+    for (const param_record* param : order) {
+      std::erase_if(open, [&](const param_record* other) { return address(param->data) >= address(end(*other)); });
+      for (const param_record* other : open) {
+        const std::int64_t stride = other->row_stride_bytes;
+        const std::int64_t offset = (param->data - other->data) % stride;
+        const bool apart = param->row_stride_bytes == stride && offset >= other->plan.row_bytes() &&
+                           offset + param->plan.row_bytes() <= stride;
+        if (!apart)
+          return refuse(error_code::bad_layout, param->name(), "bytes of its own (or same_as)",
+                        "bytes of " + other->name());
+      }
+      open.push_back(param);
+    }
+    return {};
+  }
+
+  name_index param_index_ = {};
+  name_index source_index_ = {};
+  name_index name_index_ = {};
+  std::vector<std::pair<std::string, std::string>> twins_ = {};  ///< name, second name
+};
+
+using registry = basic_registry<>;
+
+}  // namespace wreload

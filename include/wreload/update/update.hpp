@@ -1,0 +1,149 @@
+#pragma once
+/// `update`: one transaction on a model, from `start` to `finish` or `abort`; and its lanes.
+
+#include <list>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "session.hpp"
+
+namespace wreload {
+
+/// An entry into an open update for one thread at a time; lanes run concurrently, each on its own stream. A lane must
+/// not outlive its update.
+template <executor Executor>
+class update_lane {
+ public:
+  update_lane(detail::session<Executor>& session, detail::lane_state<Executor>& state)
+      : session_(&session), state_(&state) {}
+
+  /// Loads a tensor (or the part of it that fills `part`) under a checkpoint name, or under a runtime name.
+  ///
+  /// Validates first: name, scope, dtype, shape, box, duplicates, rows in two formats. A refusal wrote nothing.
+  /// Stream:    enqueued on the lane's stream; does not synchronise
+  /// Sources:   must stay as they are until `flush`'s event, or the end of the update, has completed
+  /// Partial:   bytes that this rank does not need are a success and counted
+  status load(std::string_view name, const tensor_ref& tensor, const box& part = {},
+              load_form form = load_form::checkpoint) {
+    const piece one{.name = name, .tensor = tensor, .part = part, .form = form};
+    return session_->load(*state_, {&one, 1}, {});
+  }
+
+  /// The same by id (see `model::find`), without a look-up.
+  status load(tensor_id id, const tensor_ref& tensor, const box& part = {}) {
+    const piece one{.tensor = tensor, .part = part, .id = id};
+    return session_->load(*state_, {&one, 1}, {});
+  }
+
+  /// Loads a batch, all of it or (on a refusal) none. The copies wait on the device for `ready`.
+  status load(std::span<const piece> pieces, event_ref ready = {}) { return session_->load(*state_, pieces, ready); }
+
+  /// An event after which the sources given to this lane may be reused; null where that is so already.
+  event_ref flush() { return session_->flush(*state_); }
+
+ private:
+  detail::session<Executor>* session_;
+  detail::lane_state<Executor>* state_;
+};
+
+/// An open update. Movable; the destructor aborts what was not finished.
+///
+/// Nothing may read registered bytes between the first load and commit's event, unless the reader's stream was given to
+/// `start`.
+template <executor Executor>
+class update {
+ public:
+  using lane_type = update_lane<Executor>;
+
+  using session_list = std::list<detail::session<Executor>>;
+
+  update() = default;
+  /// Takes the last session of a model's list.
+  explicit update(session_list& sessions) : home_(&sessions), session_(&sessions.back()) {}
+  update(update&& other) noexcept : home_(other.home_), session_(std::exchange(other.session_, nullptr)) {}
+  update& operator=(update&& other) noexcept {
+    std::swap(home_, other.home_);
+    std::swap(session_, other.session_);
+    return *this;
+  }
+  ~update() {
+    if (session_ != nullptr) home_->remove_if([this](const auto& each) { return &each == session_; });
+  }
+
+  bool is_open() const { return session_ != nullptr && session_->is_open(); }
+
+  /// Another lane on a stream. The CUDA executor has 64 open lanes; those of a handle end with it.
+  lane_type lane(stream_ref stream) { return {*session_, *session_->add_lane(stream)}; }
+
+  /// The update's own lane, on the stream given to `start`; see `update_lane::load`.
+  lane_type main_lane() { return {*session_, session_->main_lane()}; }
+  status load(std::string_view name, const tensor_ref& tensor, const box& part = {},
+              load_form form = load_form::checkpoint) {
+    return session_ == nullptr ? closed() : main_lane().load(name, tensor, part, form);
+  }
+  status load(tensor_id id, const tensor_ref& tensor, const box& part = {}) {
+    return session_ == nullptr ? closed() : main_lane().load(id, tensor, part);
+  }
+  status load(std::span<const piece> pieces, event_ref ready = {}) {
+    return session_ == nullptr ? closed() : main_lane().load(pieces, ready);
+  }
+  event_ref flush() { return session_ == nullptr ? event_ref{} : main_lane().flush(); }
+
+  /// Where a transport may write the bytes of (a part of) a checkpoint tensor of the given dtype itself, where that is
+  /// one rectangle of one landing that is copied as it is; refused otherwise. The caller orders its writes behind the
+  /// readers; from here on an abort leaves the model `undefined`. `adopt` then marks the tensor arrived.
+  status landing(std::string_view name, const box& part, dtype type, direct_landing* out) {
+    if (session_ == nullptr) return closed();
+    return session_->landing({.name = name, .tensor = {.type = type}, .part = part}, out);
+  }
+
+  /// Marks whole tensors arrived that were written in place: checkpoint names in stored format, or runtime names. All
+  /// or (on a refusal) none.
+  status adopt(std::span<const std::string_view> names, load_form form) {
+    if (session_ == nullptr) return closed();
+    return session_->adopt(names, form);
+  }
+
+  /// Forgets what arrived under a checkpoint or runtime name, so that it may come again; names that share its bytes
+  /// (`SameAs`) are forgotten with it.
+  status retract(std::string_view name) { return session_ == nullptr ? closed() : session_->retract(name); }
+
+  /// Checks scope and everything that can fail early. A refusal launched nothing, names what is missing, and leaves the
+  /// update open. After a success the update takes no more loads.
+  status prepare() { return session_ == nullptr ? closed() : session_->prepare(); }
+
+  /// Enqueues the remaining writes; `done` receives the event that readers wait for. Does not synchronise.
+  status commit(event_ref* done = nullptr) { return session_ == nullptr ? closed() : session_->commit(done); }
+
+  /// Waits for the commit and publishes the version.
+  status publish() { return session_ == nullptr ? closed() : session_->publish(); }
+
+  /// `prepare` (unless done), `commit` and `publish`: waits.
+  status finish() {
+    if (session_ == nullptr) return closed();
+    if (!session_->is_prepared())
+      if (status refused = prepare(); !refused.ok()) return refused;
+    if (!session_->is_committed())
+      if (status failed = commit(); !failed.ok()) return failed;
+    return publish();
+  }
+
+  /// Ends the update without publishing. The model is `undefined` if live bytes were written, else as before. Waits for
+  /// landings that run, never for the caller's streams; nothing of this update writes after it returned.
+  status abort() { return session_ == nullptr ? status{} : session_->abort(); }
+
+  /// What happened so far; valid after the end too.
+  const wreload::report& report() const {
+    static const wreload::report nothing = {};
+    return session_ == nullptr ? nothing : session_->last_report();
+  }
+
+ private:
+  static status closed() { return refuse(error_code::wrong_state, {}, "an open update", "none"); }
+
+  session_list* home_ = nullptr;
+  detail::session<Executor>* session_ = nullptr;
+};
+
+}  // namespace wreload

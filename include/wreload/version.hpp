@@ -1,0 +1,5 @@
+#pragma once
+
+#define WRELOAD_VERSION_MAJOR 0
+#define WRELOAD_VERSION_MINOR 1
+#define WRELOAD_VERSION_PATCH 0

@@ -1,0 +1,9 @@
+#include "bounded_suite.hpp"
+
+namespace wreload::test {
+TEST_CASE_TEMPLATE_INVOKE(bounded_loads, host_executor);
+TEST_CASE_TEMPLATE_INVOKE(bounded_other_loads, host_executor);
+TEST_CASE_TEMPLATE_INVOKE(bounded_returned, host_executor);
+TEST_CASE_TEMPLATE_INVOKE(bounded_flat, host_executor);
+TEST_CASE_TEMPLATE_INVOKE(bounded_absurd, host_executor);
+}  // namespace wreload::test
