@@ -10,30 +10,22 @@
 
 #include <wreload/wreload.cuh>
 
+#include "fp8_matrices.cuh"
 #include "harness.cuh"
 
 namespace wr = wreload;
 
 namespace {
 
-struct size {
-  std::int64_t rows, cols;
-};
-constexpr size shapes[] = {{2112, 7168}, {24576, 1536}, {7168, 16384}};
-
-struct matrix {
-  std::string weight_name, scale_name;
-  std::int64_t rows = 0, cols = 0;
-  int which = 0;
-  std::uint64_t seed = 0;  ///< of the data that was loaded last
-  std::uint8_t* codes = nullptr;   // (rows, cols) e4m3
-  std::uint32_t* scales = nullptr; // (rows / 128, cols / 128) fp32, rounded up
-  std::uint16_t* weight = nullptr; // (rows, cols) bf16
-  std::uint32_t* grid = nullptr;   // the registered scale storage
-
-  std::int64_t elements() const { return rows * cols; }
-  std::int64_t blocks() const { return (rows + 127) / 128 * ((cols + 127) / 128); }
-};
+using bench::append_pieces;
+using bench::count_wrong;
+using bench::demand;
+using bench::device_array;
+using bench::draw;
+using bench::make_matrix;
+using bench::matrix;
+using bench::seconds_now;
+using bench::shapes;
 
 /// The plain kernel of the comparison: one 8-byte load and one 16-byte store a thread, no scales.
 __global__ void widen(const uint2* from, uint4* to, std::uint64_t vectors) {
@@ -42,44 +34,6 @@ __global__ void widen(const uint2* from, uint4* to, std::uint64_t vectors) {
   const uint2 read = from[i];
   to[i] = uint4{__byte_perm(read.x, 0, 0x1404), __byte_perm(read.x, 0, 0x3424), __byte_perm(read.y, 0, 0x1404),
                 __byte_perm(read.y, 0, 0x3424)};
-}
-
-/// One element at a time, from the definition of e4m3; shares nothing with the library.
-__device__ std::uint16_t plain_dequant(std::uint8_t code, float scale) {
-  const int exponent = code >> 3 & 15, mantissa = code & 7;
-  if ((code & 0x7F) == 0x7F) return 0x7FFF;
-  float value = exponent == 0 ? ldexpf(static_cast<float>(mantissa), -9) : ldexpf(8.0F + static_cast<float>(mantissa), exponent - 10);
-  if (code & 0x80) value = -value;
-  const std::uint32_t bits = __float_as_uint(__fmul_rn(value, scale));
-  return static_cast<std::uint16_t>((bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16);
-}
-
-__global__ void count_wrong(const std::uint16_t* weight, const std::uint8_t* codes, const std::uint32_t* scales,
-                            std::int64_t rows, std::int64_t cols, unsigned long long* wrong) {
-  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
-  unsigned long long mine = 0;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < rows * cols; i += stride) {
-    const std::int64_t block = i / cols / 128 * ((cols + 127) / 128) + i % cols / 128;
-    mine += weight[i] != plain_dequant(codes[i], __uint_as_float(scales[block]));
-  }
-  if (mine != 0) atomicAdd(wrong, mine);
-}
-
-template <class Element>
-Element* device_array(std::int64_t count) {
-  void* made = nullptr;
-  BENCH_CUDA(cudaMalloc(&made, static_cast<std::size_t>(count) * sizeof(Element)));
-  return static_cast<Element*>(made);
-}
-
-void demand(const wr::status& result) {
-  if (result.ok()) return;
-  std::fprintf(stderr, "%s\n", result.message().c_str());
-  std::exit(1);
-}
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 struct timing {
@@ -93,14 +47,9 @@ class bed {
     BENCH_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     for (int layer = 0; layer < layers; ++layer)
       for (int which = 0; which < 3; ++which) {
-        const auto [rows, cols] = shapes[which];
-        const std::string name = "layers." + std::to_string(layer) + ".w" + std::to_string(which);
-        matrix made{name + ".weight", name + ".weight_scale_inv", rows, cols, which};
-        made.codes = device_array<std::uint8_t>(made.elements());
-        made.scales = device_array<std::uint32_t>(made.blocks());
-        made.weight = device_array<std::uint16_t>(made.elements());
-        made.grid = device_array<std::uint32_t>(made.blocks());
-        demand(model_.add<wr::Fp8DequantLinear>(name, wr::extents::matrix(name, rows, cols), made.weight, made.grid));
+        const matrix made = make_matrix(layer, which);
+        demand(model_.add<wr::Fp8DequantLinear>(made.layer_name, wr::extents::matrix(made.layer_name, made.rows, made.cols),
+                                                made.weight, made.grid));
         all_.push_back(made);
       }
     demand(model_.seal());
@@ -112,22 +61,12 @@ class bed {
   cudaStream_t stream() const { return stream_; }
 
   /// New random data, poison in the weights, one update of the given matrices; everything is checked.
-  timing run(const std::vector<matrix*>& some, bool complete) {
+  timing run(const std::vector<matrix*>& some, bool complete, bool is_fused = false) {
     std::vector<wr::piece> pieces;
     std::vector<std::string_view> names;
     for (matrix* each : some) {
-      each->seed = ++seed_;
-      bench::random_bytes<<<2048, 256, 0, stream_>>>(reinterpret_cast<std::uint64_t*>(each->codes),
-                                                     static_cast<std::uint64_t>(each->elements()), each->seed);
-      bench::random_scales<<<64, 256, 0, stream_>>>(each->scales, static_cast<std::uint64_t>(each->blocks()), each->seed);
-      BENCH_CUDA(cudaMemsetAsync(each->weight, 0xA5, static_cast<std::size_t>(each->elements()) * 2, stream_));
-      const wr::shape grid{(each->rows + 127) / 128, (each->cols + 127) / 128};
-      pieces.push_back({.name = each->weight_name,
-                        .tensor = {.data = each->codes, .type = wr::dtype::fp8_e4m3, .extents = {each->rows, each->cols},
-                                   .memory = wr::memory_kind::device}});
-      pieces.push_back({.name = each->scale_name,
-                        .tensor = {.data = each->scales, .type = wr::dtype::fp32, .extents = grid,
-                                   .memory = wr::memory_kind::device}});
+      draw(*each, ++seed_, stream_);
+      append_pieces(*each, pieces);
       names.push_back(each->weight_name);
       names.push_back(each->scale_name);
     }
@@ -138,7 +77,14 @@ class bed {
     if (!complete) options.scope = wr::update_scope::partial(names);
     auto update = model_.start(options, &refused);
     demand(refused);
-    found.landing = bench::device_seconds(stream_, [&] { demand(update.load(pieces)); });
+    // Weights alone, then their scales: landed, and converted in place. Together they are converted on their way.
+    std::vector<wr::piece> weights, scales;
+    for (std::size_t i = 0; i < pieces.size(); ++i) (i % 2 == 0 ? weights : scales).push_back(pieces[i]);
+    found.landing = bench::device_seconds(stream_, [&] {
+      if (is_fused) return demand(update.load(pieces));
+      demand(update.load(weights));
+      demand(update.load(scales));
+    });
     const double begin = seconds_now();
     demand(update.prepare());
     if (by_device_) {
@@ -254,6 +200,16 @@ int main(int argc, char** argv) {
   };
 
   measure(std::to_string(everything.size()) + " matrices", [&](int) { return everything; }, true);
+  {
+    std::vector<double> fused;
+    for (int i = -2; i < repetitions; ++i) {
+      const timing found = tested.run(everything, true, true);
+      if (i >= 0) fused.push_back(found.landing);
+    }
+    const double time = bench::median(fused), bytes = 3 * static_cast<double>(elements);
+    rows.add(std::to_string(everything.size()) + " matrices: converted on their way (weights and scales in one load)", time,
+             bytes, bytes / time / copy_rate);
+  }
   for (int which = 0; which < 3; ++which) {
     std::vector<matrix*> same;
     for (matrix* each : everything)

@@ -21,7 +21,7 @@ setup_packages || stop "a package could not be installed"
 step "2/5 build: quantize_checkpoint and reload_checkpoint, in build-quickstart/"
 cuda=disabled
 if [ "${WRELOAD_CUDA:-auto}" != disabled ] && setup_cuda "$source_root/build/cuda"; then cuda=enabled; fi
-setup_configure "$source_root" "$build" -Dtests=false -Dbench=false -Dexamples=true -Dcuda=$cuda >"$build.log" 2>&1 ||
+setup_configure "$source_root" "$build" -Ddebug=false -Dtests=false -Dbench=false -Dexamples=true -Dcuda=$cuda >"$build.log" 2>&1 ||
   { tail -20 "$build.log" >&2; stop "meson failed"; }
 rm -f "$build.log"
 ninja -C "$build" examples/quantize_checkpoint examples/reload_checkpoint </dev/null || stop "the build failed"

@@ -19,6 +19,8 @@
 
 #include "memory.hpp"
 
+extern template class wreload::basic_cuda_executor<>;  // once, in cuda/instances.cu
+
 namespace wreload::test {
 
 /// Throws with the call's name: no test goes on after a CUDA error.
@@ -35,17 +37,31 @@ class test_memory<cuda_executor> {
   test_memory& operator=(const test_memory&) = delete;
   ~test_memory() {
     (void)cudaDeviceSynchronize();
-    for (const auto& [first, bytes] : blocks_) (void)cudaFree(first - guard_bytes);
+    for (const auto& [first, bytes] : blocks_)
+      if (arena() == nullptr) (void)cudaFree(first - guard_bytes);
     drop_sources();
     if (pinned_ != nullptr) (void)cudaFreeHost(pinned_);
     for (cudaStream_t each : streams_)
       if (each != nullptr) (void)cudaStreamDestroy(each);
   }
 
+  void in_arena(std::int64_t bytes) {
+    arena_.open(bytes, std::int64_t{2} << 20);
+    for (std::byte* each : {arena()->data(), arena()->spare()})  // a swap copies gaps too: initcheck would mind
+      WRELOAD_TEST_CUDA(cudaMemset(each, 0, static_cast<std::size_t>(arena()->bytes())));
+    WRELOAD_TEST_CUDA(cudaDeviceSynchronize());
+  }
+  cuda_arena* arena() const { return arena_.get(); }
+
   std::byte* allocate(std::int64_t bytes, std::byte poison) {
     std::byte* block = nullptr;
     const auto size = static_cast<std::size_t>(bytes);
-    WRELOAD_TEST_CUDA(cudaMalloc(&block, size + 2 * guard_bytes));
+    if (arena() != nullptr || mode_under_test() == update_mode::swap) {
+      if (arena() == nullptr) in_arena(small_arena_bytes);
+      block = arena_.take(bytes + 2 * std::int64_t{guard_bytes});
+    } else {
+      WRELOAD_TEST_CUDA(cudaMalloc(&block, size + 2 * guard_bytes));
+    }
     WRELOAD_TEST_CUDA(cudaMemset(block, std::to_integer<int>(guard), size + 2 * guard_bytes));
     WRELOAD_TEST_CUDA(cudaMemset(block + guard_bytes, std::to_integer<int>(poison), size));
     WRELOAD_TEST_CUDA(cudaDeviceSynchronize());
@@ -63,7 +79,7 @@ class test_memory<cuda_executor> {
   }
   void free(std::byte* first) {
     blocks_.erase(first);
-    WRELOAD_TEST_CUDA(cudaFree(first - guard_bytes));
+    if (arena() == nullptr) WRELOAD_TEST_CUDA(cudaFree(first - guard_bytes));
   }
 
   bool guards_intact() const {
@@ -122,6 +138,7 @@ class test_memory<cuda_executor> {
   static constexpr std::byte guard{0x6B};
   static constexpr std::size_t pinned_bytes = std::size_t{4} << 20;
 
+  arena_memory<cuda_arena> arena_ = {};
   std::map<std::byte*, std::size_t> blocks_ = {};
   std::vector<std::byte*> device_sources_ = {};
   std::vector<std::unique_ptr<std::byte[]>> host_sources_ = {};

@@ -11,8 +11,8 @@ if [ "${1:-}" = pack ]; then
   build=${2:?a build folder} pack=${3:?a folder to fill}
   mkdir -p "$pack"
   for program in tests/tests_cuda tests/tests_cuda_fast_math bench/dequant_in_place examples/reload_checkpoint \
-    examples/quantize_checkpoint examples/01_fp8_over_bf16_cuda examples/04_captured_graph examples/memory_table_cuda \
-    bench/landing_swizzled; do
+    examples/quantize_checkpoint examples/01_fp8_over_bf16_cuda examples/04_captured_graph \
+    examples/05_staged_rollback_cuda examples/memory_table_cuda bench/landing_swizzled bench/commit; do
     strip -o "$pack/$(basename $program)" "$build/$program" || exit 1
   done
   # The one library of the examples that a GPU machine may lack.
@@ -70,7 +70,7 @@ sanitize() { # NAME SECONDS TOOL ARGUMENTS...
     skipped=$((skipped + 1))
     return
   fi
-  RC_PARAMS=max_success=3 step "$name" "$limit" compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 \
+  RC_PARAMS=max_success=3 WRELOAD_TEST_SPARSE=199 step "$name" "$limit" compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 \
     --report-api-errors no "$pack/tests_cuda" "$@"
 }
 
@@ -80,21 +80,27 @@ for part in "${parts[@]}"; do
       export RC_PARAMS=${RC_PARAMS:-max_success=25} # random cases of each property; the host suites run 100
       step cuda 400 "$pack/tests_cuda" -d
       step cuda_fast_math 120 "$pack/tests_cuda_fast_math" -d
+      for mode in layerwise staged swap; do
+        WRELOAD_TEST_MODE=$mode step "cuda_$mode" 120 "$pack/tests_cuda" -tc='*law 1*,*law 3*,*law 5*,kernel order*,NVFP4*,*tied*' \
+          -tce='*law 4*,*law 7*,NVFP4*law 6*,NVFP4: tensors in kernel order land whole*' -d
+      done
       # With CUDA's lazy loading, so that a kernel that `seal` forgot would show as memory.
       CUDA_MODULE_LOADING=LAZY step flat_lazy 60 "$pack/tests_cuda" -tc='*200 alternating*' -d
       ;;
     examples)
       step example_01 60 "$pack/01_fp8_over_bf16_cuda"
       step example_04 60 "$pack/04_captured_graph"
+      step example_05 60 "$pack/05_staged_rollback_cuda"
       step memory_table 60 "$pack/memory_table_cuda"
-      cat "$logs/example_01.log" "$logs/example_04.log" "$logs/memory_table.log"
+      cat "$logs/example_01.log" "$logs/example_04.log" "$logs/example_05.log" "$logs/memory_table.log"
       LD_LIBRARY_PATH=$pack${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} step reload_cuda 400 \
         python3 "$(dirname "$0")/examples/reload_cuda_test.py" "$pack"
       ;;
     bench)
       step bench 200 "$pack/dequant_in_place"
       step swizzled 120 "$pack/landing_swizzled"
-      cat "$logs/bench.log" "$logs/swizzled.log" | grep -av '^JSON'
+      step commit 200 "$pack/commit"
+      cat "$logs/bench.log" "$logs/swizzled.log" "$logs/commit.log" | grep -av '^JSON'
       ;;
     memcheck)
       # The tool takes device memory of its own, so free memory says nothing under it.
@@ -103,7 +109,9 @@ for part in "${parts[@]}"; do
       sanitize memcheck_held 60 memcheck -ts=held -tce='*first write of each lane waits*' -d
       sanitize memcheck_large 120 memcheck -ts=large -d
       ;;
-    racecheck | initcheck | synccheck) sanitize "$part" 400 "$part" -tse=large,held -d ;;
+    racecheck | synccheck) sanitize "$part" 580 "$part" -tse=large,held -d ;;
+    # A test that looks at pages which an arena has just taken reads what nobody wrote.
+    initcheck) sanitize "$part" 580 "$part" -tse=large,held -tce='*sleep*,*loses the pages*' -d ;;
     *) echo "no part $part" && failed=$((failed + 1)) ;;
   esac
 done

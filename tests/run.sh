@@ -28,7 +28,7 @@ elif setup_cuda "$build/cuda"; then
 fi
 
 step "configure"
-setup_configure "$source_root" "$build" -Dtests=true -Dexamples=true -Dbench=true -Dcuda=$cuda ||
+setup_configure "$source_root" "$build" -Ddebug=false -Dtests=true -Dexamples=true -Dbench=true -Dcuda=$cuda ||
   stop "meson failed: see $build/meson-logs/meson-log.txt"
 
 step "build"

@@ -102,15 +102,18 @@ inline std::string read_order(const std::string& text, send_order& order) {
   return {};
 }
 
-// What later versions bring; the syntax is checked like the rest.
-inline std::string find_unsupported(const raw_options& raw) {
-  std::int64_t budget = 0;
-  if (raw.budget && !read_number<std::int64_t>(*raw.budget, 1, INT64_MAX, budget))
+// The mode, and what it has no use for.
+inline std::string read_mode(const raw_options& raw, options& asked) {
+  using wr::update_mode;
+  for (const update_mode mode : {update_mode::direct, update_mode::layerwise, update_mode::staged, update_mode::swap})
+    if (raw.mode == wr::name_of(mode)) asked.mode = mode;
+  if (raw.undo == "host") asked.undo = wr::undo_mode::host;
+  if (raw.budget && !read_number<std::int64_t>(*raw.budget, 1, INT64_MAX, asked.budget_bytes.emplace()))
     return wrong("--budget", "bytes from 1 to 2^63 - 1", *raw.budget);
-  const std::string later = " is not supported by this version yet";
-  if (raw.mode != "direct") return "--mode " + raw.mode + later;
-  if (raw.undo != "none") return "--undo " + raw.undo + later;
-  if (raw.budget) return "--budget" + later;
+  const bool is_aside = asked.mode == update_mode::layerwise || asked.mode == update_mode::staged;
+  if (raw.budget && !is_aside) return wrong("--budget", "--mode layerwise or --mode staged with it", raw.mode);
+  if (raw.undo != "none" && asked.mode == update_mode::swap)
+    return wrong("--undo", "none with --mode swap, which keeps the old weights itself", raw.undo);
   return {};
 }
 
@@ -135,7 +138,7 @@ inline std::string check(const raw_options& raw, options& asked) {
   asked.backend = raw.backend == "trtllm" ? backend::trtllm : backend::cutlass;
   asked.partial = raw.scope == "partial";
   asked.audit = !raw.no_audit;
-  return find_unsupported(raw);
+  return read_mode(raw, asked);
 }
 
 }  // namespace detail
@@ -172,8 +175,8 @@ inline command_line read_command_line(int argc, char** argv, options& asked) {
       ->type_name("BYTES");
   choice("--mode", raw.mode, {"direct", "layerwise", "staged", "swap"}, "how an update reaches live storage");
   choice("--scope", raw.scope, {"complete", "partial"}, "whether each NEXT is whole, or brings what it holds");
-  app.add_option("--budget", raw.budget, "extra device memory that an update may use")->type_name("BYTES");
-  choice("--undo", raw.undo, {"none", "host"}, "whether a failed direct update is taken back");
+  app.add_option("--budget", raw.budget, "memory that layerwise or staged may keep an update in; default: no limit")->type_name("BYTES");
+  choice("--undo", raw.undo, {"none", "host"}, "whether a failed update puts back what it overwrote");
   app.add_option("--dump", asked.dump, "write the runtime tensors there if every update succeeds")
       ->type_name("OUT.safetensors");
   app.add_flag("--json", asked.json, "print one JSON object");

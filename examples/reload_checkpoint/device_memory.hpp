@@ -35,9 +35,14 @@ class device_memory<wr::host_executor> {
     block owned(static_cast<std::byte*>(std::aligned_alloc(alignment, rounded)));
     if (owned == nullptr)
       return wr::refuse(wr::error_code::out_of_memory, {}, std::to_string(bytes) + " bytes of host memory", "none");
-    std::memset(owned.get(), std::to_integer<int>(fill_), rounded);
     *data = owned.get();
     blocks_.push_back(std::move(owned));
+    return fill(*data, bytes);
+  }
+
+  // Fresh bytes that were taken elsewhere.
+  wr::status fill(std::byte* data, std::int64_t bytes) const {
+    std::memset(data, std::to_integer<int>(fill_), static_cast<std::size_t>(bytes));
     return {};
   }
 
@@ -55,6 +60,7 @@ template <class Executor>
 concept has_device_memory = requires(device_memory<Executor> memory, std::byte* data) {
   device_memory<Executor>(std::byte{});
   { memory.allocate(std::int64_t{}, &data) } -> std::same_as<wr::status>;
+  { memory.fill(data, std::int64_t{}) } -> std::same_as<wr::status>;
 };
 static_assert(has_device_memory<wr::host_executor>);
 

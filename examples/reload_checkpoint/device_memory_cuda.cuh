@@ -20,20 +20,24 @@ class device_memory<wr::cuda_executor> {
  public:
   explicit device_memory(std::byte fill) : fill_(fill) {}
 
-  // Null for zero bytes. Waits until the memory is filled: an update's stream need not wait for the one that fills.
+  // Null for zero bytes. Waits until the memory is filled.
   wr::status allocate(std::int64_t bytes, std::byte** data) {
     *data = nullptr;
     if (bytes == 0) return {};
-    const auto size = static_cast<std::size_t>(bytes);
     void* made = nullptr;
-    if (wr::status failed = checked(cudaMalloc(&made, size), bytes); !failed.ok()) return failed;
-    blocks_.emplace_back(static_cast<std::byte*>(made));
-    if (wr::status failed = checked(cudaMemsetAsync(made, std::to_integer<int>(fill_), size, nullptr), bytes);
-        !failed.ok())
+    if (wr::status failed = checked(cudaMalloc(&made, static_cast<std::size_t>(bytes)), bytes); !failed.ok())
       return failed;
-    if (wr::status failed = checked(cudaStreamSynchronize(nullptr), bytes); !failed.ok()) return failed;
     *data = static_cast<std::byte*>(made);
-    return {};
+    blocks_.emplace_back(*data);
+    return fill(*data, bytes);
+  }
+
+  // Fresh bytes that were taken elsewhere. Waits: an update's stream need not wait for the one that fills.
+  wr::status fill(std::byte* data, std::int64_t bytes) const {
+    const cudaError_t error =
+        cudaMemsetAsync(data, std::to_integer<int>(fill_), static_cast<std::size_t>(bytes), nullptr);
+    if (wr::status failed = checked(error, bytes); !failed.ok()) return failed;
+    return checked(cudaStreamSynchronize(nullptr), bytes);
   }
 
  private:

@@ -2,6 +2,7 @@
 // What stands for an inference engine: it owns the memory of its layers and knows where each tensor is.
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 
 #include "device_memory.hpp"
 #include "layer.hpp"
+#include "weight_memory.hpp"
 
 namespace reload {
 
@@ -21,10 +23,18 @@ class engine {
   engine(const engine&) = delete;  // the model's updates point to it
   engine& operator=(const engine&) = delete;
 
-  // Allocates and registers the layers, and seals the model. A refusal names the checkpoint module.
-  wr::status build(std::span<const layer> layers) {
-    for (const layer& next : layers)
-      if (wr::status refused = add(next); !refused.ok()) return refused;
+  // Allocates and registers the layers, and seals the model. `swaps`: in an arena with spare pages, for mode swap. A
+  // refusal names the checkpoint module.
+  wr::status build(std::span<const layer> layers, bool swaps = false) {
+    std::vector<wr::layer_plan> plans(layers.size());
+    for (std::size_t i = 0; i < layers.size(); ++i)
+      if (wr::status refused = wr::plan_layer(layers[i].specs, layers[i].name, layers[i].sizes, plans[i]);
+          !refused.ok())
+        return refused;
+    if (swaps)
+      if (wr::status failed = use_arena(plans); !failed.ok()) return failed;
+    for (std::size_t i = 0; i < layers.size(); ++i)
+      if (wr::status refused = add(layers[i], plans[i]); !refused.ok()) return refused;
     return model_.seal();
   }
 
@@ -33,10 +43,20 @@ class engine {
   // The engine's own table, for `start` and `audit`.
   wr::engine_addresses addresses() { return {.find = &engine::find, .context = this}; }
 
+  // Of the second generation of pages; 0 without.
+  std::int64_t spare_bytes() const { return memory_.spare_bytes(); }
+
  private:
-  wr::status add(const layer& next) {
-    wr::layer_plan plan;
-    if (wr::status refused = wr::plan_layer(next.specs, next.name, next.sizes, plan); !refused.ok()) return refused;
+  wr::status use_arena(std::span<const wr::layer_plan> plans) {
+    std::int64_t bytes = 0;
+    for (const wr::layer_plan& plan : plans)
+      for (const wr::planned_param& param : plan.params)
+        if (param.has_storage()) bytes += memory_.rounded(param.bytes());
+    if (wr::status failed = memory_.use_arena(bytes); !failed.ok()) return failed;
+    return model_.use(*memory_.arena());
+  }
+
+  wr::status add(const layer& next, const wr::layer_plan& plan) {
     std::vector<wr::storage> storages;
     for (const wr::planned_param& param : plan.params) {
       if (!param.has_storage()) continue;  // it lives in a derived one
@@ -55,7 +75,7 @@ class engine {
     return at != tensors.end();
   }
 
-  device_memory<Executor> memory_;  // outlives the model
+  weight_memory<Executor> memory_;  // outlives the model
   wr::model<Executor> model_;
   std::unordered_map<std::string, wr::tensor_address> tensors_ = {};
 };

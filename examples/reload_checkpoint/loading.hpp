@@ -21,9 +21,13 @@ struct sending {
   std::span<const wr::checkpoint_tensor> tensors = {};  // in order
   std::int64_t bucket_bytes = 0;
   bool partial = false;  // declares exactly these names
+  wr::update_mode mode = wr::update_mode::direct;
+  std::int64_t budget_bytes = wr::staging_memory::no_limit;  // layerwise and staged
+  wr::undo_mode undo = wr::undo_mode::none;
 };
 
-// Runs one update in mode direct. On a refusal it is aborted: the model is `undefined` if live bytes were written.
+// Runs one update. On a refusal it is aborted: the model is `undefined` if live bytes were written and not put back, else
+// as before.
 template <wr::executor Executor>
 wr::status send(engine<Executor>& to, const sending& what, const std::string& label, progress& shown,
                 wr::report* report) {
@@ -39,7 +43,12 @@ wr::status send(engine<Executor>& to, const sending& what, const std::string& la
 
   const wr::update_scope scope = what.partial ? wr::update_scope::partial(names) : wr::update_scope::complete();
   wr::status result;
-  wr::update<Executor> update = to.model().start({.scope = scope, .addresses = to.addresses()}, &result);
+  wr::update<Executor> update = to.model().start({.mode = what.mode,
+                                                  .scope = scope,
+                                                  .addresses = to.addresses(),
+                                                  .staging = {.budget_bytes = what.budget_bytes},
+                                                  .undo = what.undo},
+                                                 &result);
   if (!result.ok()) return result;
 
   std::vector<wr::piece> pieces;

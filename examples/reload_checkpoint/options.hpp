@@ -46,6 +46,9 @@ struct options {
   reload::backend backend = backend::cutlass;
   send_order order = {};
   std::int64_t bucket_bytes = 0;  // 0: every tensor comes whole
+  wr::update_mode mode = wr::update_mode::direct;
+  std::optional<std::int64_t> budget_bytes = {};  // layerwise and staged; none: what it takes
+  wr::undo_mode undo = wr::undo_mode::none;
   bool partial = false;           // each NEXT declares the names that it holds
   std::optional<std::string> dump = {};
   bool json = false;

@@ -33,7 +33,6 @@ inline nlohmann::ordered_json to_json(const summary& done) {
     sum.seconds.publish += load.seconds.publish;
     sum.peak_extra_device_bytes = std::max(sum.peak_extra_device_bytes, load.peak_extra_device_bytes);
   }
-  const wr::stage_seconds last = done.loads.empty() ? wr::stage_seconds{} : done.loads.back().seconds;
   nlohmann::ordered_json json;
   json["state"] = wr::name_of(done.state);
   json["version"] = done.version;
@@ -42,7 +41,7 @@ inline nlohmann::ordered_json to_json(const summary& done) {
   json["seconds"] = wr::to_json(sum.seconds);
   json["seconds"]["audit"] = done.audit_seconds;
   json["gb_per_s"] = sum.gb_per_s();
-  json["pause_seconds"] = last.commit + last.publish;
+  json["pause_seconds"] = done.loads.empty() ? 0.0 : done.loads.back().pause_seconds;
   json["peak_extra_device_bytes"] = sum.peak_extra_device_bytes;
   json["warnings"] = done.warnings;
   json["audit"] = nullptr;
@@ -64,15 +63,23 @@ inline std::string in_units(std::int64_t bytes) {
          : bytes < 1'000'000'000 ? fmt::format("{:.1f} MB", size / 1e6) : fmt::format("{:.2f} GB", size / 1e9);
 }
 
+inline std::string extra_memory(const wr::report& load) {
+  std::string words;
+  if (load.peak_extra_device_bytes > 0) words += ", " + in_units(load.peak_extra_device_bytes) + " of extra memory";
+  if (load.undo_bytes > 0) words += ", " + in_units(load.undo_bytes) + " kept for undo";
+  return words;
+}
+
 inline void print_words(const options& asked, const summary& done) {
   fmt::print("device: {}\n", done.device);
+  fmt::print("mode: {}\n", wr::name_of(asked.mode));
   for (std::size_t i = 0; i < done.loads.size(); ++i) {
     const wr::report& load = done.loads[i];
     const wr::stage_seconds& spent = load.seconds;
-    fmt::print("{}: {}, version {}, {} tensors, {} in {:.3f} s ({:.2f} GB/s), pause {:.3f} ms\n",
+    fmt::print("{}: {}, version {}, {} tensors, {} in {:.3f} s ({:.2f} GB/s), pause {:.3f} ms{}\n",
                asked.checkpoints[i], i == 0 ? "loaded cold" : "reloaded in place", load.version, load.loaded.tensors,
                in_units(load.loaded.bytes), spent.load + spent.prepare + spent.commit + spent.publish, load.gb_per_s(),
-               1e3 * (spent.commit + spent.publish));
+               1e3 * load.pause_seconds, extra_memory(load));
   }
   for (const std::string& warning : done.warnings) fmt::print("warning: {}\n", warning);
   if (done.audit) {

@@ -25,7 +25,8 @@ wr::status run(const options& asked, summary& done) {
   std::vector<layer> layers;
   if (wr::status refused = choose_layers(checkpoints, asked, layers, done.warnings); !refused.ok()) return refused;
   engine<Executor> live(std::byte{0xA5});
-  if (wr::status refused = live.build(layers); !refused.ok()) return within(checkpoints.front().path(), refused);
+  const bool swaps = asked.mode == wr::update_mode::swap;
+  if (wr::status refused = live.build(layers, swaps); !refused.ok()) return within(checkpoints.front().path(), refused);
 
   progress shown;
   for (std::size_t i = 0; i < checkpoints.size(); ++i) {
@@ -34,12 +35,16 @@ wr::status run(const options& asked, summary& done) {
     const wr::status result = send(live,
                                    {.tensors = tensors,
                                     .bucket_bytes = asked.bucket_bytes,
-                                    .partial = asked.partial && i > 0},
+                                    .partial = asked.partial && i > 0,
+                                    .mode = asked.mode,
+                                    .budget_bytes = asked.budget_bytes.value_or(wr::staging_memory::no_limit),
+                                    .undo = asked.undo},
                                    checkpoints[i].path(), shown, &report);
     done.state = live.model().state();
     done.version = live.model().version();
     if (!result.ok()) return within(checkpoints[i].path(), result);
     for (const std::string& warning : report.warnings) done.warn(warning);
+    report.peak_extra_device_bytes += live.spare_bytes();  // pages of the arena, not the library's own
     done.loads.push_back(std::move(report));
   }
 

@@ -13,4 +13,5 @@
 #include "layouts/plain.hpp"
 #include "update/model.hpp"
 #include "update/model_ref.hpp"
+#include "update/update_set.hpp"
 #include "version.hpp"

@@ -29,6 +29,11 @@ constexpr wr::storage_map swizzle(std::int64_t cols) {
   return {.swizzled = true, .tile_cols = up(cols, 4) / 4};
 }
 
+/// The transpose of elements of some bytes.
+constexpr wr::storage_map mn_major(std::int64_t element) {
+  return {.mn_major_bytes = element};
+}
+
 /// zero-pad -> view(mT, 4, 32, kT, 4) -> permute(0, 3, 2, 1, 4), as torch code writes it: where each row-major byte of
 /// the padded matrix goes.
 list reference_swizzle(std::int64_t rows, std::int64_t cols) {
@@ -183,6 +188,43 @@ TEST_CASE("128x4 swizzle: applied again it restores nothing, save for 16 columns
   CHECK(fixed == 512);
 }
 
+static_assert(!wr::is_identity(mn_major(4)) && !wr::keeps_rows(mn_major(4)));
+static_assert(wr::map_offset(mn_major(4), 3, (std::int64_t{1} << 33) + 1, std::int64_t{1} << 20) == (std::int64_t{1} << 51) + 13);
+
+TEST_CASE("MN-major: element (row, col) is the row-th of storage row col") {
+  // fp32 [3, 2], rows padded to 4: pitch 16 bytes.
+  for (const auto& [row, col, element] : {std::array<std::int64_t, 3>{0, 0, 0}, {1, 0, 1}, {2, 0, 2}, {0, 1, 4}, {2, 1, 6}})
+    for (std::int64_t byte = 0; byte < 4; ++byte) {
+      CHECK(wr::map_offset(mn_major(4), row, 4 * col + byte, 16) == 4 * element + byte);
+      CHECK(wr::unmap_offset(mn_major(4), 4 * element + byte, 16) == wr::matrix_position{row, 4 * col + byte});
+    }
+  CHECK(wr::unmap_offset(mn_major(4), 4 * 7, 16) == wr::matrix_position{3, 4});  // a pad
+}
+
+TEST_CASE("MN-major: a bijection with its inverse, whatever steps come before") {
+  property("odd shapes, rows padded", [] {
+    const auto step = *rc::gen::element(kind::none, kind::shuffle16, kind::shuffle32, kind::gated_interleave, kind::swap_halves);
+    const std::int64_t element = *rc::gen::element<std::int64_t>(1, 2, 4, 8);
+    const std::int64_t rows = step == kind::none ? *rc::gen::inRange<std::int64_t>(1, 70) : 32 * *rc::gen::inRange<std::int64_t>(1, 4);
+    const std::int64_t cols = *rc::gen::oneOf(rc::gen::elementOf(odd_cols), rc::gen::inRange<std::int64_t>(1, 40));
+    const std::int64_t pitch = up(rows, 4) + 4 * *rc::gen::inRange<std::int64_t>(0, 3);
+    wr::storage_map map = mn_major(element);
+    map.steps[1] = {step, rows / 2};
+    std::vector<bool> taken(static_cast<std::size_t>(cols * pitch * element));
+    for (std::int64_t row = 0; row < rows; ++row)
+      for (std::int64_t col = 0; col < cols * element; ++col) {
+        const std::int64_t offset = wr::map_offset(map, row, col, pitch * element);
+        RC_ASSERT(offset == (col / element * pitch + wr::map_row(map, row)) * element + col % element);
+        RC_ASSERT(!taken[static_cast<std::size_t>(offset)]);
+        taken[static_cast<std::size_t>(offset)] = true;
+        RC_ASSERT((wr::unmap_offset(map, offset, pitch * element) == wr::matrix_position{row, col}));
+      }
+    const std::int64_t begin = *rc::gen::inRange<std::int64_t>(0, cols * element);
+    RC_ASSERT(wr::contiguous_bytes(map, begin, cols * element) == element - begin % element);
+    RC_ASSERT(wr::contiguous_bytes(map, begin, begin) == 0);
+  });
+}
+
 TEST_CASE("row shuffles: the source lists of blocks 32 and 16, and their orders") {
   constexpr wr::storage_map by32 = {.steps = {{kind::shuffle32, 0}}};
   constexpr wr::storage_map by16 = {.steps = {{kind::shuffle16, 0}}};
@@ -235,6 +277,17 @@ TEST_CASE("swapped halves: [w1; w3] lies as [w3; w1], rows behind them stay") {
   CHECK(row_places({.steps = {{kind::gated_interleave, 3}}}, 8) == list{0, 2, 4, 1, 3, 5, 6, 7});
 }
 
+TEST_CASE("the rows of one half stay in one half where halves are swapped, and lie close where they are interleaved") {
+  constexpr wr::storage_map swapped = {.steps = {{kind::swap_halves, 256}}};
+  CHECK(wr::map_rows(swapped, {0, 256}) == wr::row_range{256, 512});
+  CHECK(wr::map_rows(swapped, {300, 310}) == wr::row_range{44, 54});
+  CHECK(wr::map_rows(swapped, {255, 257}) == wr::row_range{0, 512});
+  CHECK(wr::map_rows(swapped, {520, 530}) == wr::row_range{520, 530});
+  constexpr wr::storage_map gated = {.steps = {{kind::gated_interleave, 256}, {kind::shuffle32, 0}}};
+  CHECK(wr::map_rows(gated, {256, 512}) == wr::row_range{0, 512});
+  CHECK(wr::map_rows(gated, {64, 66}) == wr::row_range{128, 160});
+}
+
 TEST_CASE("any steps, any swizzle: a bijection with its inverse, equal to the composed gathers") {
   property("bijection", [] {
     const auto kinds = *rc::gen::container<std::vector<kind>>(
@@ -253,6 +306,12 @@ TEST_CASE("any steps, any swizzle: a bijection with its inverse, equal to the co
     RC_ASSERT(is_bijection(map, rows, swizzled ? pitch : cols, pitch));
     RC_ASSERT(sources(map, rows) == composed);
     for (std::int64_t row = 0; row < rows; ++row) RC_ASSERT(wr::unmap_row(map, wr::map_row(map, row)) == row);
+    const std::int64_t first = *rc::gen::inRange<std::int64_t>(0, rows);
+    const std::int64_t last = *rc::gen::inRange<std::int64_t>(first, rows);
+    const wr::row_range range = wr::map_rows(map, {first, last + 1});
+    RC_ASSERT(range.begin >= 0 && range.end <= rows);
+    for (std::int64_t row = first; row <= last; ++row)
+      RC_ASSERT(range.begin <= wr::map_row(map, row) && wr::map_row(map, row) < range.end);
     RC_ASSERT(wr::is_identity(map) == (kinds.empty() && !swizzled));
   });
 }

@@ -38,6 +38,7 @@ TEST_CASE_TEMPLATE_INVOKE(twins_neither, cuda_executor);
 TEST_CASE_TEMPLATE_INVOKE(twins_duplicate, cuda_executor);
 TEST_CASE_TEMPLATE_INVOKE(twins_conflict, cuda_executor);
 TEST_CASE_TEMPLATE_INVOKE(twins_pieces, cuda_executor);
+TEST_CASE_TEMPLATE_INVOKE(twins_late, cuda_executor);
 TEST_CASE_TEMPLATE_INVOKE(twins_policy, cuda_executor);
 TEST_CASE_TEMPLATE_INVOKE(twins_partial, cuda_executor);
 TEST_CASE_TEMPLATE_INVOKE(twins_refused, cuda_executor);

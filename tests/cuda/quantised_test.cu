@@ -20,6 +20,7 @@ TEST_CASE_TEMPLATE_INVOKE(nvfp4_ranks, cuda_executor);
 TEST_CASE_TEMPLATE_INVOKE(nvfp4_shared, cuda_executor);
 TEST_CASE_TEMPLATE_INVOKE(nvfp4_runtime, cuda_executor);
 TEST_CASE_TEMPLATE_INVOKE(nvfp4_runtime_pads, cuda_executor);
+TEST_CASE_TEMPLATE_INVOKE(nvfp4_batch_pads, cuda_executor);
 TEST_CASE_TEMPLATE_INVOKE(nvfp4_warns, cuda_executor);
 TEST_CASE_TEMPLATE_INVOKE(nvfp4_refuses, cuda_executor);
 TEST_CASE_TEMPLATE_INVOKE(nvfp4_twin, cuda_executor);

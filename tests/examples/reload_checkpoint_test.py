@@ -385,10 +385,14 @@ def refuse_usage(r):
             ([ok, "--parallel", "=row"], "--parallel"), ([ok, "--parallel", "x=row", "--parallel", "x=column"], "--parallel"),
             ([ok, "--device", "tpu"], "--device"), ([ok, "--scope", "half"], "--scope"), ([ok, "--mode", "fast"], "--mode"),
             ([ok, "--undo", "disk"], "--undo"), ([ok, "--backend", "x"], "--backend"), ([ok, "--budget", "x"], "--budget"),
-            # Not there yet.
-            ([ok, "--mode", "layerwise"], "--mode layerwise"), ([ok, "--mode", "staged"], "--mode staged"),
-            ([ok, "--mode", "swap"], "--mode swap"), ([ok, "--keep-fp8", "mlp.up_proj"], "--keep-fp8", "mlp.up_proj"),
-            ([ok, "--undo", "host"], "--undo host"), ([ok, "--budget", "1000"], "--budget")):
+            ([ok, "--keep-fp8", "mlp.up_proj"], "--keep-fp8", "mlp.up_proj"), ([ok, "--mode", ""], "--mode"),
+            ([ok, "--mode", "Staged"], "--mode"), ([ok, "--mode", "swap", "--mode", "swap"], "--mode"),
+            *(([ok, "--mode", "staged", f"--budget={budget}"], "--budget", budget) for budget in
+              ("0", "-1", "1k", "1.5", str(2**63), "")),
+            # What a mode has no use for.
+            ([ok, "--budget", "1000"], "--budget", "direct"), ([ok, "--mode", "direct", "--budget", "1000"], "--budget", "direct"),
+            ([ok, "--mode", "swap", "--budget", "1000"], "--budget", "swap"),
+            ([ok, "--mode", "swap", "--undo", "host"], "--undo", "host")):
         r.expect(f"usage {words[1:]}", words, *names)
     code, out, err = tool(ok, "--dump=")
     check(code == 2 and err.count("\n") == 1 and "--dump" in err, "usage --dump=", err)

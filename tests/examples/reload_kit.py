@@ -183,6 +183,18 @@ def linear(source, module, shape, how, block=(128, 128), spelling="weight_scale_
     return tensors
 
 
+def option(words, name, default=None):
+    return words[words.index(name) + 1] if name in words else default
+
+
+def is_extra_right(words, extra):
+    """Direct takes no memory, a budget is taken whole, the other modes take some."""
+    if option(words, "--mode", "direct") == "direct":
+        return extra == 0
+    budget = option(words, "--budget")
+    return extra == int(budget) if budget else extra > 0
+
+
 class Runner:
     """Numbers its folders, runs cases on both cores, compares dumps."""
 
@@ -221,18 +233,20 @@ class Runner:
             bad = [name for name in want.keys() | got.keys() if want.get(name) != got.get(name)]
             check(not bad, f"{what}: dump", f"{bad[:3]} {[got.get(n, [None] * 2)[:2] for n in bad[:3]]} "
                   f"{[want.get(n, [None] * 2)[:2] for n in bad[:3]]} {' '.join(words)}")
-            self.check_json(what, out, loads, want, warnings)
+            self.check_json(what, words, out, loads, want, warnings)
         self.cases.clear()
 
     @staticmethod
-    def check_json(what, out, loads, want, warnings):
+    def check_json(what, words, out, loads, want, warnings):
         found = json.loads(out)
         audit = found["audit"]
+        pauses = any(data for _, _, data in loads[-1].values())
+        check(is_extra_right(words, found["peak_extra_device_bytes"]) and (found["pause_seconds"] > 0) == pauses,
+              f"{what}: memory, pause", out)
         facts = (found["state"], found["version"], found["tensors"], found["bytes"], found["warnings"],
-                 found["peak_extra_device_bytes"], audit["compared"], audit["mismatched"], audit["moved"],
-                 audit["memory_growth"], audit["names"])
+                 audit["compared"], audit["mismatched"], audit["moved"], audit["memory_growth"], audit["names"])
         right = ("live", len(loads), sum(map(len, loads)), sum(len(t[2]) for c in loads for t in c.values()), warnings,
-                 0, len(want), 0, 0, 0, [])
+                 len(want), 0, 0, 0, [])
         check(facts == right, f"{what}: JSON", f"{facts} {right}")
 
 

@@ -652,7 +652,7 @@ inline any_map draw_map() {
   };
   any_map made{.rows = 32 * upto(1, 5), .cols = upto(1, 21)};
   const bool swizzled = upto(0, 1) == 1;
-  if (swizzled) made.rows = 128 * upto(1, 2), made.cols = 4 * upto(1, 5);
+  if (swizzled) made.rows = 128 * upto(1, 2), made.cols = 4 * (upto(0, 2) == 0 ? upto(6, 80) : upto(1, 5));
   int step = 0;
   if (upto(0, 2) == 0) made.map.steps[step++] = {row_step_kind::swap_halves, made.rows / 2};
   if (upto(0, 2) == 0) made.map.steps[step++] = {row_step_kind::gated_interleave, upto(0, 1) == 0 ? made.rows / 2 : made.rows / 4};
@@ -662,9 +662,12 @@ inline any_map draw_map() {
 }
 
 /// A slot of a map, its poison, and a landing in it: any rectangle, strides and alignment of the source.
+///
+///   strides   0 dense, 1 and 3 odd, 2 transposed, 4 rows at multiples of 16 bytes, 5 of 4
+///   offset    of the source from an aligned address of runtime memory; -1: where `place` puts it
 template <class Executor>
 land_job mapped_landing(executor_rig<Executor>& rig, std::mt19937_64& random, const any_map& slot, map_index index, type_pair types,
-                        const std::array<std::int64_t, 4>& part, int strides) {
+                        const std::array<std::int64_t, 4>& part, int strides, std::int64_t offset = -1) {
   const std::int64_t narrow = bytes_of(types.from), wide = bytes_of(types.to);
   const auto [row, col, rows, cols] = part;
   land_job job{.rows = rows, .cols = cols, .source_row_stride_bytes = cols * narrow, .source_col_stride_bytes = narrow, .from = types.from, .to = types.to,
@@ -672,11 +675,20 @@ land_job mapped_landing(executor_rig<Executor>& rig, std::mt19937_64& random, co
   if (strides == 1) job.source_row_stride_bytes += 5;
   if (strides == 2) job.source_col_stride_bytes = rows * narrow, job.source_row_stride_bytes = narrow;
   if (strides == 3) job.source_col_stride_bytes = narrow + 3, job.source_row_stride_bytes = cols * (narrow + 3);
+  if (strides == 4) job.source_row_stride_bytes = (cols * narrow + 15) / 16 * 16;
+  if (strides == 5) job.source_row_stride_bytes = (cols * narrow + 3) / 4 * 4;
   const std::int64_t span = rows * cols == 0 ? 0 : (rows - 1) * job.source_row_stride_bytes + (cols - 1) * job.source_col_stride_bytes + narrow;
   const bytes content = noise(random, span);
-  const placed_source at = rig.memory.place(content.data(), span);
-  job.source = static_cast<const std::byte*>(at.data);
-  job.memory = at.memory;
+  if (offset < 0) {
+    const placed_source at = rig.memory.place(content.data(), span);
+    job.source = static_cast<const std::byte*>(at.data);
+    job.memory = at.memory;
+  } else {
+    bytes shifted(static_cast<std::size_t>(offset));
+    shifted.insert(shifted.end(), content.begin(), content.end());
+    job.source = rig.allocate(shifted) + offset;
+    job.memory = memory_kind::device;
+  }
   job.destination_row_stride_bytes = slot.cols * wide + (slot.map.swizzled ? 0 : static_cast<std::int64_t>(random() % 3) * wide);
   std::byte* storage = rig.allocate(slot.rows * job.destination_row_stride_bytes);
   job.destination = storage;
@@ -711,7 +723,7 @@ TEST_CASE_TEMPLATE_DEFINE("land through maps: any rectangle of any slot, several
       const bool whole = upto(0, 2) == 0;
       const std::array<std::int64_t, 4> part = whole ? std::array<std::int64_t, 4>{0, 0, slot.rows, slot.cols}
                                                      : std::array<std::int64_t, 4>{row, col, upto(0, slot.rows - row), upto(0, slot.cols - col)};
-      jobs.push_back(mapped_landing(rig, random, slot, static_cast<wreload::map_index>(which), types, part, static_cast<int>(upto(0, 3))));
+      jobs.push_back(mapped_landing(rig, random, slot, static_cast<wreload::map_index>(which), types, part, static_cast<int>(upto(0, 5)), upto(0, 2) == 0 ? upto(0, 17) : -1));
     }
     RC_ASSERT(rig.run.land(rig.lane, jobs).ok());
     std::string where;
@@ -750,6 +762,105 @@ TEST_CASE_TEMPLATE_DEFINE("land through maps: rectangles at the edges of tiles, 
   }
 }
 
+namespace wreload::test {
+
+/// A slot in 128x4 order and a landing in it, whole and cut into four at an odd row and column.
+struct swizzled_case {
+  any_map slot = {};
+  std::int64_t row = 0, col = 0, rows = 0, cols = 0;
+  land_job whole = {};
+  std::array<land_job, 4> pieces = {};
+
+  /// The rectangle is a whole half, whose last band may be the other's, too, or ends anywhere in the slot.
+  swizzled_case(row_step_kind first, row_step_kind second, std::int64_t of_rows, std::int64_t of_cols, std::int64_t turn) : rows(of_rows), cols(of_cols) {
+    const bool halves = first == row_step_kind::gated_interleave || first == row_step_kind::swap_halves;
+    const std::int64_t half = turn % 2 == 0 && rows % 64 == 0 ? rows : (rows + 127) / 128 * 128;
+    row = halves && turn % 3 != 0 ? half : turn % 4;
+    col = turn % 5 < 3 ? 0 : turn % 5 == 3 ? 16 : turn % 19;
+    slot = {.rows = (std::max(2 * half, row + rows) + 127) / 128 * 128, .cols = (col + cols + 3) / 4 * 4};
+    slot.map = {.steps = {{first, halves ? half : 0}, {second, 0}}, .swizzled = true, .tile_cols = slot.cols / 4};
+  }
+  std::size_t offset(std::int64_t r, std::int64_t c) const { return static_cast<std::size_t>(map_offset(slot.map, row + r, col + c, 0)); }
+  std::int64_t cut_row() const { return rows / 3 | 1; }
+  std::int64_t cut_col() const { return cols / 2 | 1; }
+  void land_in(const land_job& job) {
+    whole = job;
+    for (std::size_t i = 0; i < 4; ++i) {
+      const std::int64_t r = i < 2 ? 0 : cut_row(), c = i % 2 == 0 ? 0 : cut_col();
+      pieces[i] = whole;
+      pieces[i].source += r * whole.source_row_stride_bytes + c * whole.source_col_stride_bytes;
+      pieces[i].map_row += r, pieces[i].map_col += c;
+      pieces[i].rows = i < 2 ? std::min(cut_row(), rows) : rows - r, pieces[i].cols = i % 2 == 0 ? std::min(cut_col(), cols) : cols - c;
+    }
+  }
+};
+
+}  // namespace wreload::test
+
+TEST_CASE_TEMPLATE_DEFINE("land and compare in 128x4 order: widths and heights around groups and bands, whole and in pieces", Executor,
+                          executor_swizzled_sizes) {
+  using namespace wreload::test;
+  using kind = wreload::row_step_kind;
+  std::int64_t turn = 0;
+  for (const auto& [first, second] : {std::pair{kind::none, kind::none}, {kind::none, kind::shuffle32}, {kind::swap_halves, kind::none},
+                                      {kind::gated_interleave, kind::none}, {kind::gated_interleave, kind::shuffle32}})
+    for (const std::int64_t rows : {1, 127, 128, 129, 200, 256}) {
+      std::vector<swizzled_case> cases;
+      std::vector<wreload::storage_map> maps;
+      for (const std::int64_t cols : {1, 3, 4, 15, 16, 17, 31, 32, 33, 48, 64, 127, 128, 129, 448}) {
+        cases.emplace_back(first, second, rows, cols, ++turn);
+        maps.push_back(cases.back().slot.map);
+      }
+      executor_rig<Executor> rig({}, static_cast<std::int64_t>(5 * cases.size()), maps);
+      std::mt19937_64 random(static_cast<std::uint64_t>(turn));
+      for (std::size_t i = 0; i < cases.size(); ++i) {
+        swizzled_case& one = cases[i];
+        const std::int64_t now = turn - static_cast<std::int64_t>(i);
+        one.land_in(mapped_landing(rig, random, one.slot, static_cast<wreload::map_index>(i), {wreload::dtype::u8, wreload::dtype::u8}, {one.row, one.col, one.rows, one.cols},
+                                   now % 7 < 2 ? 0 : static_cast<int>(now % 7) - 1, now % 3 == 0 ? -1 : now % 4 == 0 ? 0 : now % 18));
+        REQUIRE((now % 2 == 0 ? rig.run.land(rig.lane, std::span(&one.whole, 1)) : rig.run.land(rig.lane, one.pieces)).ok());
+      }
+      std::string where;
+      bool right = rig.as_expected(&where);
+      CHECK_MESSAGE(right, rows << " rows, step " << static_cast<int>(first) << ": " << where);
+
+      // Flag 5 i is of case i, the next four of its pieces.
+      const auto differing = [&] {
+        for (std::size_t i = 0; i < cases.size(); ++i) {
+          std::array<wreload::land_job, 5> jobs = {cases[i].whole};
+          std::copy(cases[i].pieces.begin(), cases[i].pieces.end(), jobs.begin() + 1);
+          std::array<std::int32_t, 5> flags;
+          for (std::size_t f = 0; f < 5; ++f) flags[f] = static_cast<std::int32_t>(5 * i + f);
+          REQUIRE(rig.run.compare(rig.lane, jobs, flags).ok());
+        }
+        REQUIRE(rig.run.wait(rig.lane).ok());
+        std::vector<std::size_t> set;
+        for (std::size_t flag = 0; flag < 5 * cases.size(); ++flag)
+          if (rig.run.flags()[flag] != 0) set.push_back(flag);
+        return set;
+      };
+      CHECK(differing().empty());
+      // Then every byte beside a rectangle differs, and one in it.
+      std::vector<std::size_t> expected_flags;
+      for (std::size_t i = 0; i < cases.size(); ++i) {
+        const swizzled_case& one = cases[i];
+        bytes& expected = rig.expected(one.whole.destination);
+        for (std::byte& each : expected) each ^= std::byte{0x10};
+        for (std::int64_t r = 0; r < one.rows; ++r)
+          for (std::int64_t c = 0; c < one.cols; ++c) expected[one.offset(r, c)] ^= std::byte{0x10};
+        const auto r = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(one.rows)), c = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(one.cols));
+        expected[one.offset(r, c)] ^= std::byte{0x01};
+        rig.memory.write(one.whole.destination, expected.data(), static_cast<std::int64_t>(expected.size()));
+        expected_flags.push_back(5 * i);
+        expected_flags.push_back(5 * i + 1 + (r >= one.cut_row() ? 2U : 0U) + (c >= one.cut_col() ? 1U : 0U));
+      }
+      right = differing() == expected_flags;
+      CHECK_MESSAGE(right, rows << " rows, step " << static_cast<int>(first));
+      right = rig.as_expected(&where);
+      CHECK_MESSAGE(right, where);
+    }
+}
+
 TEST_CASE_TEMPLATE_DEFINE("compare through maps: a flag where landing would change a byte, and no write", Executor, executor_compare_mapped) {
   using namespace wreload::test;
   property("equal, then one byte apart", [] {
@@ -757,7 +868,7 @@ TEST_CASE_TEMPLATE_DEFINE("compare through maps: a flag where landing would chan
     executor_rig<Executor> rig({}, 2, std::span(&slot.map, 1));
     std::mt19937_64 random(*rc::gen::arbitrary<std::uint64_t>());
     const std::array<std::int64_t, 4> part = {slot.rows / 3, slot.cols / 2, slot.rows - slot.rows / 3, slot.cols - slot.cols / 2};
-    const std::array jobs = {mapped_landing(rig, random, slot, 0, {wreload::dtype::u8, wreload::dtype::u8}, part, 0),
+    const std::array jobs = {mapped_landing(rig, random, slot, 0, {wreload::dtype::u8, wreload::dtype::u8}, part, 4),
                              mapped_landing(rig, random, slot, 0, {wreload::dtype::u8, wreload::dtype::u8}, part, 2)};
     RC_ASSERT(rig.run.land(rig.lane, jobs).ok());
     RC_ASSERT(rig.as_expected());
@@ -794,6 +905,30 @@ TEST_CASE_TEMPLATE_DEFINE("digest through maps: as of the same rectangle in chec
     const std::array jobs = {
         wreload::digest_job{rig.allocate(plain) + row * stride + col * size, rows, cols, stride, 77, 1000, size},
         wreload::digest_job{rig.allocate(ordered), rows, cols, stride, 77, 1000, size, 0, row, col}};
+    std::array<std::uint64_t, 2> sums = {};
+    RC_ASSERT(rig.run.digest(rig.lane, jobs, sums).ok());
+    RC_ASSERT(sums[0] == sums[1]);
+    RC_ASSERT(rig.as_expected());
+  });
+}
+
+TEST_CASE_TEMPLATE_DEFINE("digest of an MN-major slot: as of the same rectangle in checkpoint order", Executor, executor_digest_mn_major) {
+  using namespace wreload::test;
+  property("any rectangle, any row step before it", [] {
+    const auto upto = [](std::int64_t low, std::int64_t high) { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<std::int64_t>(low, high + 1)); };
+    any_map slot = draw_map();
+    slot.map.swizzled = false, slot.map.tile_cols = 0, slot.map.mn_major_bytes = 4;
+    executor_rig<Executor> rig({}, 0, std::span(&slot.map, 1));
+    std::mt19937_64 random(*rc::gen::arbitrary<std::uint64_t>());
+    const std::int64_t row = upto(0, slot.rows - 1), col = upto(0, slot.cols - 1), rows = upto(0, slot.rows - row), cols = upto(0, slot.cols - col);
+    const bytes plain = noise(random, slot.rows * slot.cols * 4);
+    bytes ordered(plain.size());
+    for (std::int64_t r = 0; r < slot.rows; ++r)
+      for (std::int64_t c = 0; c < slot.cols; ++c)
+        std::memcpy(&ordered[static_cast<std::size_t>(c * slot.rows + wreload::map_row(slot.map, r)) * 4], &plain[static_cast<std::size_t>(r * slot.cols + c) * 4], 4);
+    const std::array jobs = {
+        wreload::digest_job{rig.allocate(plain) + (row * slot.cols + col) * 4, rows, cols, slot.cols * 4, 77, 1000, 4},
+        wreload::digest_job{rig.allocate(ordered), rows, cols, slot.rows * 4, 77, 1000, 4, 0, row, col}};
     std::array<std::uint64_t, 2> sums = {};
     RC_ASSERT(rig.run.digest(rig.lane, jobs, sums).ok());
     RC_ASSERT(sums[0] == sums[1]);

@@ -28,8 +28,10 @@ TEST_CASE_TEMPLATE_INVOKE(executor_bounded, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(executor_cancel, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(executor_land_mapped, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(executor_land_map_edges, host_executor);
+TEST_CASE_TEMPLATE_INVOKE(executor_swizzled_sizes, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(executor_compare_mapped, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(executor_digest_mapped, host_executor);
+TEST_CASE_TEMPLATE_INVOKE(executor_digest_mn_major, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(executor_combine, host_executor);
 
 TEST_CASE("the host holds no memory of its own, and every verb has happened when it returns") {

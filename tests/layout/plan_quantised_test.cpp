@@ -8,6 +8,7 @@
 
 #include <wreload/layout/describe.hpp>
 #include <wreload/layouts/fp8_block_linear.hpp>
+#include <wreload/layouts/fp8_block_moe.hpp>
 
 #include "../update/nvfp4_engine.hpp"
 
@@ -42,7 +43,7 @@ std::string coverage_of(const wr::planned_param& of) {
   const auto put = [&](std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols) {
     for (std::int64_t r = row; r < row + rows; ++r)
       for (std::int64_t b = col * element; b < (col + cols) * element; ++b)
-        ++written.at(static_cast<std::size_t>(r / of.slot_rows * of.slot_rows * of.row_bytes() + wr::map_offset(of.map, r % of.slot_rows, b, of.row_bytes())));
+        ++written.at(static_cast<std::size_t>(r / of.slot_rows * of.slot_storage_rows * of.row_bytes() + wr::map_offset(of.map, r % of.slot_rows, b, of.row_bytes())));
   };
   for (const wr::planned_landing& each : of.landings) put(each.local_row, each.needed.rows(), 0, each.needed.cols());
   for (const wr::planned_pad& each : of.pads) put(each.local_row, each.rows, each.local_col, each.cols);
@@ -167,6 +168,39 @@ TEST_CASE("kept scales stand beside their rows, pads included") {
   CHECK(param(fp8, "weight_scale_inv").extents == wr::shape{2, 2});
   CHECK(param(fp8, "weight_scale_inv").landings.empty());
   CHECK(coverage_of(param(fp8, "weight_scale_inv")) == "");
+}
+
+TEST_CASE("MN-major scales: an alias where block rows are a multiple of 4, else bound; every byte once") {
+  for (const auto& [rows, pitch] : {std::pair<std::int64_t, std::int64_t>{512, 4}, {1024, 8}, {300, 4}, {513, 8}, {1, 4}}) {
+    const auto plan = plan_of(wr::Fp8BlockLinearMnMajor::specs, wr::extents::matrix("l", rows, 384 + 5));
+    const auto& scale = param(plan, "weight_scale_inv_mn_major");
+    CHECK(scale.extents == wr::shape{4, pitch});
+    CHECK(scale.rows == 4);
+    CHECK(scale.row_bytes() == 4 * pitch);
+    CHECK(scale.pad_bytes() == (pitch - (rows + 127) / 128) * 4 * 4);
+    CHECK(coverage_of(scale) == "");
+    CHECK_FALSE(param(plan, "weight_scale_inv").has_storage());
+  }
+  const auto stacked = [](std::int64_t width, std::int64_t hidden) {
+    return wr::extents{.shards = {{.module = "gate_proj", .rows = width, .cols = hidden}, {.module = "up_proj", .rows = width, .cols = hidden},
+                                  {.module = "down_proj", .rows = hidden, .cols = width}}, .experts = wr::expert_slots{4, {3, 1, 3}}};
+  };
+  const auto moe = plan_of(wr::Fp8BlockMoeMnMajor::specs, stacked(384, 300));
+  CHECK(param(moe, "w13_weight_scale_inv_mn_major").extents == wr::shape{3, 3, 8});  // 6 block rows of each expert
+  CHECK(param(moe, "w13_weight_scale_inv_mn_major").pad_bytes() == 3 * 3 * 2 * 4);
+  CHECK(param(moe, "w13_weight_scale_inv_mn_major").landings[3].local_row == 8 + 3);
+  CHECK(param(moe, "w2_weight_scale_inv_mn_major").extents == wr::shape{3, 3, 4});
+  for (const char* name : {"w13_weight_scale_inv_mn_major", "w2_weight_scale_inv_mn_major"}) CHECK(coverage_of(param(moe, name)) == "");
+  CHECK(param(plan_of(wr::Fp8BlockMoeMnMajor::specs, stacked(256, 512)), "w13_weight_scale_inv_mn_major").pad_bytes() == 0);
+  wr::extents none = stacked(256, 512);
+  none.experts->local.clear();
+  CHECK(param(plan_of(wr::Fp8BlockMoeMnMajor::specs, none), "w13_weight_scale_inv_mn_major").bytes() == 0);
+  struct Packed : wr::ParamLayout<wr::Param<wr::names::weight, wr::StorageView<wr::fp8_e4m3>, wr::Map<wr::MnMajor>>> {};
+  CHECK(refusal(Packed::specs, wr::extents::matrix("l", 8, 8)) == "layer.weight: expected elements of 4 bytes (MnMajor), got 1 bytes an element");
+  wr::status error;
+  const std::string told = wr::describe<wr::Fp8BlockLinearMnMajor>("l", wr::extents::matrix("l", 300, 256), &error);
+  CHECK_MESSAGE(told.find("l.weight_scale_inv_mn_major  F32 [2, 4]  scale per 128x128  32 bytes  MnMajor  bind for weight_scale_inv, saves 24 bytes\n"
+                          "    row 0 <- l.weight_scale_inv rows 0..3, cols 0..2\n    row 3 <- 1 rows of zeros\n") != std::string::npos, told);
 }
 
 TEST_CASE("describe: alias, bind, bytes saved, maps, kept, retired, computed") {

@@ -72,3 +72,17 @@ TEST_CASE("scales in BF16 and UE8M0 are widened, under either spelling; BF16 wei
   for (const wr::dtype type : {wr::dtype::fp32, wr::dtype::bf16, wr::dtype::fp8_ue8m0}) CHECK(plan.sources[1].accepted.contains(type));
   CHECK_FALSE(plan.sources[0].accepted.contains(wr::dtype::bf16));
 }
+
+TEST_CASE("MN-major scales: the same weight, and one allocation for the scales at a pitch of 16 bytes") {
+  wr::status error;
+  const auto needs = wr::storage_plan<wr::Fp8BlockLinearMnMajor>("layer", fused({{.module = "q_a_proj", .rows = 1536}, {.module = "kv_a_proj_with_mqa", .rows = 576}}, 7168), &error);
+  REQUIRE_MESSAGE(error.ok(), error.message());
+  REQUIRE(needs.size() == 2);
+  CHECK(needs[0].extents == wr::shape{2112, 7168});
+  CHECK(needs[1].name == "layer.weight_scale_inv_mn_major");
+  CHECK(needs[1].extents == wr::shape{56, 20});  // of 17 x 56 blocks
+  CHECK(needs[1].bytes == 56 * 20 * 4);
+  CHECK(needs[1].row_stride_bytes == 80);
+  const auto by_row = wr::storage_plan<wr::Fp8BlockLinearMnMajorOf<1, 128>>("layer", wr::extents::matrix("w", 30, 300), &error);
+  CHECK(by_row[1].extents == wr::shape{3, 32});
+}

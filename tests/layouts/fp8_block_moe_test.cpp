@@ -50,3 +50,14 @@ TEST_CASE("expert-parallel ranks and replicas; hidden sizes may end inside a blo
   CHECK(plan.params[2].landings[0].source == plan.params[2].landings[2].source);
   CHECK(plan.sources.size() == 4 * 6);
 }
+
+TEST_CASE("MN-major scales per expert") {
+  wr::layer_plan plan;
+  REQUIRE(wr::plan_layer(wr::Fp8BlockMoeMnMajor::specs, "mlp.experts", experts_of(2048, 768, wr::expert_slots::all(128), {2, 1}), plan).ok());
+  REQUIRE(plan.params.size() == 6);
+  CHECK(plan.params[4].name == "mlp.experts.w13_weight_scale_inv_mn_major");
+  CHECK(plan.params[4].extents == wr::shape{128, 16, 8});
+  CHECK(plan.params[4].pad_bytes() == 128 * 16 * 2 * 4);  // bound
+  CHECK(plan.params[5].extents == wr::shape{128, 3, 16});
+  CHECK(plan.params[5].pad_bytes() == 0);  // an alias
+}

@@ -21,14 +21,20 @@ using map = wr::Map<wr::PadToMultiple<128, 4>, wr::ShuffleRows<32>, wr::Swizzle1
 static_assert(map::spec.swizzled && map::spec.resolve(200, 5, dtype::fp8_e4m3).padded_rows == 256);
 static_assert(!wr::Map<wr::ShuffleRows<32>>::spec.unmet(200, dtype::fp4_e2m1x2).ok());
 
+static_assert(wr::Map<wr::MnMajor>::spec.resolve(3, 5, dtype::fp32).storage_cols() == 4);
+
 static_assert(wr::policy<map> && std::is_same_v<map::axis, wr::axis::map>);
 static_assert(!wr::policy<wr::Swizzle128x4> && !wr::map_step<int> && !wr::map_step<map>);
 static_assert(std::is_trivially_copyable_v<wr::map_spec> && wr::detail::no_map::spec == wr::map_spec{});
+
+using cutlass_order = wr::Map<wr::PadToMultiple<32, 32>>;
 
 // The whole order of steps.
 using all =
     wr::Map<wr::PadToMultiple<8, 2>, wr::SwapHalves, wr::GatedInterleave, wr::ShuffleRows<16>, wr::Swizzle128x4>;
 static_assert(all::spec == wr::map_spec{8, 2, {kind::swap_halves, kind::gated_interleave, kind::shuffle16}, true});
+static_assert(wr::Map<wr::PadToMultiple<8, 2>, wr::SwapHalves, wr::MnMajor>::spec == wr::map_spec{8, 2, {kind::swap_halves}, false, true});
+static_assert(wr::map_spec{}.keeps_order() && cutlass_order::spec.keeps_order() && !all::spec.keeps_order() && !wr::Map<wr::MnMajor>::spec.keeps_order());
 
 namespace {
 
@@ -85,6 +91,21 @@ TEST_CASE("the swizzle's pad comes after the halves: once per expert, behind row
   CHECK(wr::map_row(slot.map, 200) == 200);
 }
 
+TEST_CASE("MN-major scales: the transpose, rows padded to 16 bytes") {
+  for (const auto& [rows, pitch] : {std::pair<std::int64_t, std::int64_t>{1, 4}, {4, 4}, {33, 36}, {0, 0}}) {
+    const auto slot = wr::Map<wr::MnMajor>::spec.resolve(rows, 56, dtype::fp32);
+    CHECK(slot.padded_rows == pitch);
+    CHECK(slot.storage_rows() == 56);
+    CHECK(slot.storage_cols() == pitch);
+    CHECK(slot.map == wr::storage_map{.mn_major_bytes = 4});
+  }
+  const auto padded = wr::Map<wr::PadToMultiple<6, 8>, wr::MnMajor>::spec.resolve(5, 3, dtype::fp32);
+  CHECK(padded.storage_rows() == 8);
+  CHECK(padded.storage_cols() == 8);
+  const auto swapped = wr::Map<wr::SwapHalves, wr::MnMajor>::spec.resolve(6, 3, dtype::fp32);
+  CHECK(wr::map_offset(swapped.map, 0, 4, 32) == 32 + 12);  // row 0 lies at 3, column 1
+}
+
 TEST_CASE("TRT-LLM's gated experts: the worked table of I = 64, C = 8") {
   const auto weight = trtllm_gated_weight::spec.resolve(128, 64, dtype::fp4_e2m1x2);
   const auto scale = trtllm_gated_scale::spec.resolve(128, 8, dtype::fp8_e4m3);
@@ -118,6 +139,8 @@ TEST_CASE("what a slot lacks is said with the policy and the fact") {
   CHECK(told(wr::Map<wr::GatedInterleave>::spec, 7, dtype::u8) == "two equal halves (GatedInterleave) / 7 rows");
   CHECK(told(wr::Map<wr::SwapHalves>::spec, 7, dtype::u8) == "two equal halves (SwapHalves) / 7 rows");
   CHECK(told(cutlass_scale::spec, 128, dtype::bf16) == "elements of 1 byte (Swizzle128x4) / 2 bytes an element");
+  CHECK(told(wr::Map<wr::MnMajor>::spec, 3, dtype::fp8_ue8m0) == "elements of 4 bytes (MnMajor) / 1 bytes an element");
+  CHECK(told(wr::Map<wr::MnMajor>::spec, 3, dtype::fp32) == "ok");
   CHECK(told(trtllm_gated_weight::spec, 2 * 40, dtype::u8) ==
         "padded rows in multiples of 32 (ShuffleRows<32>) / 80 padded rows");  // I % 16
   for (const wr::map_spec& spec : {cutlass_weight::spec, cutlass_scale::spec, trtllm_weight::spec, trtllm_scale::spec})
@@ -129,6 +152,7 @@ TEST_CASE("what a slot lacks is said with the policy and the fact") {
 TEST_CASE("spelled as it is written") {
   CHECK(wr::to_string(wr::map_spec{}) == "identity");
   CHECK(wr::to_string(all::spec) == "PadToMultiple<8, 2>, SwapHalves, GatedInterleave, ShuffleRows<16>, Swizzle128x4");
+  CHECK(wr::to_string(wr::Map<wr::SwapHalves, wr::MnMajor>::spec) == "SwapHalves, MnMajor");
   CHECK(wr::to_string(trtllm_weight::spec) == "PadToMultiple<128, 64>, ShuffleRows<32>");
 }
 
@@ -137,8 +161,9 @@ TEST_CASE("any extents that a map takes: a bijection of the padded slot onto its
     const wr::map_spec spec = *rc::gen::element(
         cutlass_weight::spec, cutlass_scale::spec, trtllm_weight::spec, trtllm_scale::spec, trtllm_gated_weight::spec,
         trtllm_gated_scale::spec, all::spec, wr::Map<wr::SwapHalves, wr::Swizzle128x4>::spec,
-        wr::Map<wr::PadToMultiple<6, 5>, wr::GatedInterleave, wr::Swizzle128x4>::spec);
-    const dtype type = *rc::gen::element(dtype::u8, dtype::fp4_e2m1x2, dtype::bf16);
+        wr::Map<wr::PadToMultiple<6, 5>, wr::GatedInterleave, wr::Swizzle128x4>::spec, wr::Map<wr::MnMajor>::spec,
+        wr::Map<wr::PadToMultiple<6, 5>, wr::GatedInterleave, wr::MnMajor>::spec);
+    const dtype type = *rc::gen::element(dtype::u8, dtype::fp4_e2m1x2, dtype::bf16, dtype::fp32);
     const std::int64_t unit = *rc::gen::element<std::int64_t>(1, 2, 16, 32, 128);
     const std::int64_t rows = *rc::gen::inRange<std::int64_t>(0, 5) * unit;
     const std::int64_t cols = *rc::gen::element<std::int64_t>(1, 4, 5, 8, 24, 37, 160);
@@ -146,12 +171,12 @@ TEST_CASE("any extents that a map takes: a bijection of the padded slot onto its
     const wr::resolved_map slot = spec.resolve(rows, cols, type);
     RC_ASSERT(slot.padded_rows >= rows && slot.padded_cols >= cols);
     RC_ASSERT(slot.half_rows == 0 || 2 * slot.half_rows >= rows);
-    const std::int64_t pitch = slot.padded_cols * wr::bytes_of(type);
-    std::vector<bool> taken(static_cast<std::size_t>(slot.padded_rows * pitch));
+    const std::int64_t pitch = slot.storage_cols() * wr::bytes_of(type);
+    std::vector<bool> taken(static_cast<std::size_t>(slot.storage_rows() * pitch));
     for (std::int64_t row = 0; row < slot.padded_rows; ++row)
-      for (std::int64_t col = 0; col < pitch; ++col) {
+      for (std::int64_t col = 0; col < slot.padded_cols * wr::bytes_of(type); ++col) {
         const std::int64_t offset = wr::map_offset(slot.map, row, col, pitch);
-        RC_ASSERT(offset >= 0 && offset < slot.padded_rows * pitch);
+        RC_ASSERT(offset >= 0 && offset < slot.storage_rows() * pitch);
         RC_ASSERT(!taken[static_cast<std::size_t>(offset)]);
         taken[static_cast<std::size_t>(offset)] = true;
         const wr::matrix_position back = wr::unmap_offset(slot.map, offset, pitch);

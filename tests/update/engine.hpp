@@ -176,11 +176,14 @@ class engine {
       : engine(std::move(layers), gap_elements, [](wr::model<Executor>&) {}) {}
 
   template <class BeforeSeal>
-  engine(std::vector<reference::layer> layers, std::int64_t gap_elements, BeforeSeal&& before_seal)
+  engine(std::vector<reference::layer> layers, std::int64_t gap_elements, BeforeSeal&& before_seal,
+         bool in_arena = mode_under_test() == update_mode::swap)
       : layers_(std::move(layers)), model_(std::make_unique<wr::model<Executor>>()) {
+    if (in_arena) memory_.in_arena(arena_bytes(gap_elements));
     for (const reference::layer& layer : layers_)
       visit_layout(layer, [&](auto layout) { register_layer<decltype(layout)>(layer, gap_elements); });
     before_seal(*model_);
+    if (memory_.arena() != nullptr) must(model_->use(*memory_.arena()));
     must(model_->seal());
   }
 
@@ -197,7 +200,7 @@ class engine {
   /// Opens an update; throws where `start` refuses.
   update<Executor> start(const start_options& options = {}) {
     status refused;
-    update<Executor> opened = model_->start(options, &refused);
+    update<Executor> opened = model_->start(in_mode_under_test(options), &refused);
     must(refused);
     return opened;
   }
@@ -305,6 +308,15 @@ class engine {
   }
 
  private:
+  /// With room for guards and alignment.
+  std::int64_t arena_bytes(std::int64_t gap_elements) const {
+    std::int64_t bytes = 4096;
+    for (const reference::layer& layer : layers_)
+      for (const reference::runtime_tensor& each : reference::runtime_of(layer))
+        bytes += each.rows * (each.cols + gap_elements) * bytes_of(each.type) + 1024;
+    return bytes;
+  }
+
   template <class Layout>
   void register_layer(const reference::layer& layer, std::int64_t gap_elements) {
     const extents sizes = extents_of(layer);

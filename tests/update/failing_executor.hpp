@@ -52,7 +52,7 @@ class gated_executor : public Executor {
   std::atomic<bool> closed = false;
   std::atomic<int> waiting = 0;
 
-  void release() {
+  void let_pass() {
     closed = false;
     closed.notify_all();
   }

@@ -210,7 +210,7 @@ TEST_CASE_TEMPLATE_DEFINE("abort waits for a landing that runs; prepare and retr
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(60));
   CHECK(!aborted);
-  run.release();
+  run.let_pass();
   loader.join();
   aborter.join();
   CHECK(loaded.ok());

@@ -45,12 +45,13 @@ class layout_engine {
       places.emplace_back(data_.back());
     }
     must(refused);
+    if (memory_.arena() != nullptr) must(model_.use(*memory_.arena()));
     must(model_.add(Layout::specs, layer, sizes, places));
   }
 
   update<Executor> start(const start_options& options = {}) {
     status refused;
-    update<Executor> opened = model_.start(options, &refused);
+    update<Executor> opened = model_.start(in_mode_under_test(options), &refused);
     must(refused);
     return opened;
   }

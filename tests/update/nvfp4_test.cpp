@@ -14,6 +14,7 @@ TEST_CASE_TEMPLATE_INVOKE(nvfp4_ranks, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(nvfp4_shared, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(nvfp4_runtime, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(nvfp4_runtime_pads, host_executor);
+TEST_CASE_TEMPLATE_INVOKE(nvfp4_batch_pads, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(nvfp4_warns, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(nvfp4_refuses, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(nvfp4_twin, host_executor);

@@ -88,7 +88,7 @@ TEST_CASE_TEMPLATE_DEFINE("two names that differ: finish refuses, names both, an
           check_refused(refused, error_code::conflict, name);
           CHECK(refused.message().find(second) != std::string::npos);
           CHECK(tested.model().executor().launches() == launches);
-          CHECK(tested.model().state() == model_state::updating);
+          CHECK((tested.model().state() == model_state::updating) == owns_at_once());
         }
         must(open.retract(retract_second ? second : name));
         check_incomplete(tested, open, name);
@@ -137,6 +137,27 @@ TEST_CASE_TEMPLATE_DEFINE("tied names in overlapping pieces, any order", Executo
     must(open.finish());
     tested.demand_cold(good);
   });
+}
+
+TEST_CASE_TEMPLATE_DEFINE("a second name of FP8 bytes that comes when everything else is whole", Executor, twins_late) {
+  const auto before_seal = [](wr::model<Executor>& model) { model.same_as("a.weight", "b.weight"); };
+  for (const std::int64_t budget : {1 << 16, 16})  // mode layerwise: aside, and direct for want of room
+    for (const bool differs : {false, true}) {
+      engine<Executor> tested({linear("a", 5, 7), plain("norm.weight", {7})}, 0, before_seal);
+      auto all = random_checkpoint(tested.layers(), 3, stored_as::fp8);
+      start_options options = in_mode_under_test({});
+      if (options.mode == update_mode::layerwise) options.staging = {.budget_bytes = budget, .or_direct = true};
+      update<Executor> open = tested.start(options);
+      must(tested.send(open, all));
+      reference::tensor second = all.at("a.weight");
+      if (differs) second.bytes[3] ^= std::byte{1};
+      must(open.load("b.weight", tested.place(second)));
+      if (differs) check_refused(open.finish(), error_code::conflict, "b.weight");
+      if (differs) must(open.retract("b.weight"));
+      if (differs) must(open.load("b.weight", tested.place(all.at("a.weight"))));
+      must(open.finish());
+      tested.demand_cold(all);
+    }
 }
 
 TEST_CASE_TEMPLATE_DEFINE("SameAs in a layout", Executor, twins_policy) {

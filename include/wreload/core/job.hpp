@@ -19,7 +19,8 @@ inline constexpr map_index unmapped = -1;
 ///
 ///   source       (rows, cols) elements of `from`, strides in bytes, any alignment, either stride may be any value
 ///   destination  no map: (rows, cols) elements of `to`, columns contiguous
-///                map:    first byte of a slot; the rectangle starts at (map_row, map_col) of its matrix form
+///                map:    first byte of a slot; the rectangle starts at (map_row, map_col) of its matrix form. Never an
+///                        MN-major one: such a landing is a job without a map, rows and columns exchanged
 struct land_job {
   const std::byte* source = nullptr;
   std::byte* destination = nullptr;

@@ -6,11 +6,14 @@
 #include <string_view>
 #include <vector>
 
+#include "on_use.hpp"
+
 namespace wreload {
 
 /// Flat hash index. Names stay with their records: `name_of(id)` gives an id's name back, so a look-up touches one slot
 /// and one name, and an entry costs 8 bytes.
-class name_index {
+template <class Use = on_use>
+class basic_name_index {
  public:
   static constexpr std::int32_t none = -1;
 
@@ -34,6 +37,9 @@ class name_index {
   }
 
  private:
+  template <class T>
+  using vector = dependent<std::vector<T>, Use>;
+
   struct slot {
     std::uint32_t hash = 0;
     std::int32_t id = none;
@@ -52,14 +58,16 @@ class name_index {
   }
 
   void grow() {
-    std::vector<slot> old(slots_.empty() ? 16 : 2 * slots_.size());
+    vector<slot> old(slots_.empty() ? 16 : 2 * slots_.size());
     old.swap(slots_);
     for (const slot& entry : old)
       if (entry.id != none) place(entry);
   }
 
-  std::vector<slot> slots_ = {};  ///< a power of two, at most half full
+  vector<slot> slots_ = {};  ///< a power of two, at most half full
   std::size_t size_ = 0;
 };
+
+using name_index = basic_name_index<>;
 
 }  // namespace wreload

@@ -27,10 +27,13 @@ enum class error_code : std::uint8_t {
   wrong_state,     ///< no update open, another one open, not sealed, undefined and asked for a partial update
   wrong_base,      ///< the update was made for another version
   moved,           ///< a registered tensor is not where it was
+  over_budget,     ///< no room aside for the tensor, in the memory that the update was given
+  not_unanimous,   ///< other ranks did not all say yes
+  corrupt,         ///< `prepare`: what arrived is not what the sender's digests say
   unsupported,     ///< a mode or feature that this build does not have
   last_validation = unsupported,
   execution_failed,  ///< a copy, launch or event failed
-  out_of_memory,     ///< the budget or the device has no room left
+  out_of_memory,     ///< the device or the host has no memory left
   aborted,           ///< the update was aborted while the call ran
 };
 

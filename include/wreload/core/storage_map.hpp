@@ -30,7 +30,9 @@ inline constexpr int max_row_steps = 4;
 ///
 ///   slot     one matrix: a dense weight, or one expert of a stacked one; (padded rows, padded columns)
 ///   rows     permuted by `steps[0]`, then `steps[1]`, ...; `none` fills what is not used
-///   storage  not swizzled: row-major, with a row stride that the caller gives
+///   storage  row-major, with a row stride that the caller gives; else
+///            MN-major: the transpose, row-major, with such a stride; element (row, col) is number row of storage row
+///            col
 ///            swizzled: 128x4 scale order, [rows / 128, tile_cols, 32, 4, 4] bytes without gaps; rows a multiple of
 ///            128, columns of 4; elements of one byte
 ///
@@ -38,7 +40,8 @@ inline constexpr int max_row_steps = 4;
 struct storage_map {
   row_step steps[max_row_steps] = {{}, {}, {}, {}};
   bool swizzled = false;
-  std::int64_t tile_cols = 0;  ///< padded columns / 4 where swizzled
+  std::int64_t tile_cols = 0;       ///< padded columns / 4 where swizzled
+  std::int64_t mn_major_bytes = 0;  ///< of an element where MN-major; 0: it is not
   friend constexpr bool operator==(const storage_map&, const storage_map&) = default;
 };
 
@@ -47,6 +50,13 @@ struct matrix_position {
   std::int64_t row = 0;
   std::int64_t col = 0;
   friend constexpr bool operator==(const matrix_position&, const matrix_position&) = default;
+};
+
+/// Rows [begin, end).
+struct row_range {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  friend constexpr bool operator==(const row_range&, const row_range&) = default;
 };
 
 static_assert(std::is_trivially_copyable_v<storage_map> && std::is_trivially_copyable_v<matrix_position>);
@@ -96,10 +106,28 @@ WRELOAD_HOST_DEVICE constexpr std::int64_t unmap_row(const row_step& step, std::
   return row;
 }
 
+constexpr row_range map_rows(const row_step& step, row_range rows) {
+  const std::int64_t half = step.half_rows;
+  switch (step.kind) {
+    case row_step_kind::none: return rows;
+    case row_step_kind::shuffle16: return {rows.begin / 16 * 16, (rows.end + 15) / 16 * 16};
+    case row_step_kind::shuffle32: return {rows.begin / 32 * 32, (rows.end + 31) / 32 * 32};
+    case row_step_kind::gated_interleave:
+    case row_step_kind::swap_halves: break;
+  }
+  if (rows.begin >= 2 * half) return rows;
+  const std::int64_t first = rows.begin < half ? 0 : half;  // of the half that the range begins in
+  if (rows.end > first + half) return {0, rows.end > 2 * half ? rows.end : 2 * half};
+  if (step.kind == row_step_kind::gated_interleave) return {2 * (rows.begin - first), 2 * (rows.end - first)};
+  return {rows.begin + half - 2 * first, rows.end + half - 2 * first};
+}
+
 }  // namespace detail
 
 /// Whole rows stay whole: a row lies `map_row(map, row) * row_stride_bytes` behind the slot's first byte.
-WRELOAD_HOST_DEVICE constexpr bool keeps_rows(const storage_map& map) { return !map.swizzled; }
+WRELOAD_HOST_DEVICE constexpr bool keeps_rows(const storage_map& map) {
+  return !map.swizzled && map.mn_major_bytes == 0;
+}
 
 /// Row-major in checkpoint order: a sender may write storage directly.
 WRELOAD_HOST_DEVICE constexpr bool is_identity(const storage_map& map) {
@@ -114,6 +142,13 @@ WRELOAD_HOST_DEVICE constexpr std::int64_t map_row(const storage_map& map, std::
   return row;
 }
 
+/// A range of rows of the runtime matrix that holds checkpoint rows; tight but for blocks that are shuffled and halves
+/// that are mixed.
+constexpr row_range map_rows(const storage_map& map, row_range rows) {
+  for (const row_step& step : map.steps) rows = detail::map_rows(step, rows);
+  return rows;
+}
+
 /// The checkpoint row that a row of the runtime matrix holds.
 WRELOAD_HOST_DEVICE constexpr std::int64_t unmap_row(const storage_map& map, std::int64_t row) {
   for (int step = max_row_steps - 1; step >= 0; --step) row = detail::unmap_row(map.steps[step], row);
@@ -126,16 +161,21 @@ WRELOAD_HOST_DEVICE constexpr std::int64_t map_offset(const storage_map& map, st
                                                       std::int64_t row_stride_bytes) {
   const std::int64_t to = map_row(map, row);
   if (keeps_rows(map)) return to * row_stride_bytes + col;
+  if (const std::int64_t element = map.mn_major_bytes; element != 0)
+    return col / element * row_stride_bytes + to * element + col % element;
   const std::int64_t tile = to / detail::swizzle_rows * map.tile_cols + col / detail::swizzle_cols;
   return tile * detail::swizzle_tile_bytes + to % 32 * 16 + to % detail::swizzle_rows / 32 * 4 +
          col % detail::swizzle_cols;
 }
 
 /// Which byte of the checkpoint matrix a byte of the slot's storage holds; it may be a pad, or lie in the gap between
-/// two rows. Requires: row_stride_bytes > 0 (not swizzled), tile_cols > 0 (swizzled).
+/// two rows of storage. Requires: row_stride_bytes > 0 (not swizzled), tile_cols > 0 (swizzled).
 WRELOAD_HOST_DEVICE constexpr matrix_position unmap_offset(const storage_map& map, std::int64_t offset,
                                                            std::int64_t row_stride_bytes) {
   if (keeps_rows(map)) return {unmap_row(map, offset / row_stride_bytes), offset % row_stride_bytes};
+  if (const std::int64_t element = map.mn_major_bytes; element != 0)
+    return {unmap_row(map, offset % row_stride_bytes / element),
+            offset / row_stride_bytes * element + offset % element};
   const std::int64_t tile = offset / detail::swizzle_tile_bytes;
   const std::int64_t within = offset % detail::swizzle_tile_bytes;
   const std::int64_t row = tile / map.tile_cols * detail::swizzle_rows + within % 16 / 4 * 32 + within / 16;
@@ -143,11 +183,13 @@ WRELOAD_HOST_DEVICE constexpr matrix_position unmap_offset(const storage_map& ma
 }
 
 /// How many bytes of a row's part [col, col_end) follow one another in storage from `col` on: all of them, or at most 4
-/// where swizzled.
+/// where swizzled and an element where MN-major.
 WRELOAD_HOST_DEVICE constexpr std::int64_t contiguous_bytes(const storage_map& map, std::int64_t col,
                                                             std::int64_t col_end) {
-  const std::int64_t run = detail::swizzle_cols - col % detail::swizzle_cols;
-  return keeps_rows(map) || col_end - col < run ? col_end - col : run;
+  if (keeps_rows(map)) return col_end - col;
+  const std::int64_t unit = map.swizzled ? detail::swizzle_cols : map.mn_major_bytes;
+  const std::int64_t run = unit - col % unit;
+  return col_end - col < run ? col_end - col : run;
 }
 
 }  // namespace wreload

@@ -24,6 +24,8 @@
 #include "../kernel/first_difference.cuh"
 #include "../kernel/land_rows.cuh"
 #include "../numerics/visit.hpp"
+#include "cuda_arena.cuh"
+#include "cuda_aside.cuh"
 #include "cuda_call.cuh"
 #include "cuda_lanes.cuh"
 #include "cuda_memory.cuh"
@@ -64,12 +66,13 @@ struct cuda_options {
 ///
 /// A template so that including this file compiles no kernel: what is not used is not instantiated. There is one
 /// instance, `cuda_executor`.
-template <class = void>
+template <class Use = void>
 class basic_cuda_executor {
  public:
   static constexpr std::string_view name = "cuda";
   static constexpr int most_readers = 64;
   static constexpr int most_cancel_seconds = 30;
+  using arena = cuda_arena;
 
   /// A stream of the caller's (or the executor's own), with events. Movable.
   class lane {
@@ -103,6 +106,7 @@ class basic_cuda_executor {
     if (!reserved_) return;
     const detail::device_guard guard(options_.device);
     drain();
+    aside_.clear(own_stream_);
     for (cudaEvent_t event : reader_events_)
       if (event != nullptr) (void)cudaEventDestroy(event);
     (void)cudaStreamDestroy(own_stream_);
@@ -123,12 +127,17 @@ class basic_cuda_executor {
   lane open_own() { return {*this, own_stream_}; }
 
   status begin(std::span<const stream_ref> readers) {
+    if (!reserved_) return not_reserved();
+    std::fill(flags().begin(), flags().end(), 0U);
+    return hold(readers);
+  }
+
+  status hold(std::span<const stream_ref> readers) {
     const detail::device_guard guard(options_.device);
     if (readers.size() > reader_events_.size())
       return refuse(error_code::bad_argument, {}, "at most " + std::to_string(most_readers) + " reader streams",
                     std::to_string(readers.size()));
     if (!reserved_) return not_reserved();
-    std::fill(flags().begin(), flags().end(), 0U);
     ++readers_generation_;
     reader_count_ = readers.size();
     for (std::size_t i = 0; i < readers.size(); ++i)
@@ -163,51 +172,17 @@ class basic_cuda_executor {
     return {};
   }
 
-  status land(lane& on, std::span<const land_job> jobs) {
-    return put<kernel::write_sink>(on, jobs, [](std::size_t) { return 0; }, true);
-  }
+  status land(lane& on, std::span<const land_job> jobs);
 
-  status compare(lane& on, std::span<const land_job> jobs, std::span<const std::int32_t> flags) {
-    return put<kernel::compare_sink>(on, jobs, [flags](std::size_t i) { return flags[i]; }, false);
-  }
+  status compare(lane& on, std::span<const land_job> jobs, std::span<const std::int32_t> flags);
 
-  status fill(lane& on, std::span<const fill_job> jobs) {
-    const detail::device_guard guard(options_.device);
-    if (status refused = prepare(on, true); !refused.ok()) return refused;
-    batch<kernel::fill_task> tasks(book_);
-    const auto flush = [&] { return launch(on, tasks, fill_choice, &kernel::fill_rows<fill_choice.block_threads>); };
-    for (std::size_t i = 0; i < jobs.size(); ++i) {
-      if (jobs[i].rows <= 0 || jobs[i].row_bytes <= 0) continue;
-      if (status failed = add(on, tasks, kernel::make_task(jobs[i]), jobs.size() - i, flush); !failed.ok())
-        return failed;
-    }
-    return flush();
-  }
+  status fill(lane& on, std::span<const fill_job> jobs);
 
-  status combine(lane& on, std::span<const combine_job> jobs) {
-    const detail::device_guard guard(options_.device);
-    if (status refused = prepare(on, true); !refused.ok()) return refused;
-    batch<kernel::combine_task> tasks(book_);
-    const auto flush = [&] {
-      return launch(on, tasks, combine_choice, &kernel::combine_scalars<combine_choice.block_threads>);
-    };
-    for (std::size_t i = 0; i < jobs.size(); ++i) {
-      if (jobs[i].count <= 0) continue;
-      if (status failed = add(on, tasks, kernel::make_task(jobs[i]), jobs.size() - i, flush); !failed.ok())
-        return failed;
-    }
-    return flush();
-  }
+  status combine(lane& on, std::span<const combine_job> jobs);
 
-  status dequantise(lane& on, const dequant_key& key, std::span<const dequant_job> jobs) {
-    status result;
-    const bool known = visit_dequant(key.stored, key.runtime, key.scale, [&](auto stored, auto runtime, auto scale) {
-      result = convert<decltype(stored), decltype(runtime), decltype(scale)>(on, key, jobs);
-    });
-    if (known) return result;
-    return refuse(error_code::unsupported, {}, "a conversion that is compiled in",
-                  std::string(name_of(key.stored)) + " to " + std::string(name_of(key.runtime)));
-  }
+  status dequantise(lane& on, const dequant_key& key, std::span<const dequant_job> jobs);
+
+  static constexpr bool converts_from(memory_kind where) { return where != memory_kind::pageable; }
 
   status wait_for(lane& on, event_ref event) {
     const detail::device_guard guard(options_.device);
@@ -259,55 +234,27 @@ class basic_cuda_executor {
     return wait(on);
   }
 
-  status digest(lane& on, std::span<const digest_job> tiles, std::span<std::uint64_t> sums) {
-    const detail::device_guard guard(options_.device);
-    const std::int64_t most = std::max<std::int64_t>(tables_.size() / 4 / std::int64_t{sizeof(kernel::digest_task)}, 16);
-    for (std::size_t first = 0; first < tiles.size();) {
-      if (status refused = prepare(on, false); !refused.ok()) return refused;
-      const std::size_t count = std::min(tiles.size() - first, static_cast<std::size_t>(most));
-      held_piece results(book_);
-      if (status failed = hold(on, results, static_cast<std::int64_t>(count * sizeof(std::uint64_t))); !failed.ok())
-        return failed;
-      auto* found = reinterpret_cast<std::uint64_t*>(table_host_.data() + results.offset);
-      batch<kernel::digest_task> tasks(book_);
-      std::uint64_t* next = found;  // where the sums of the next launch go
-      const auto flush = [&] {
-        std::uint64_t* to = std::exchange(next, next + tasks.todo.count);
-        return launch(on, tasks, digest_choice, &kernel::digest_tiles<digest_choice.block_threads>, to);
-      };
-      for (std::size_t i = 0; i < count; ++i)
-        if (status failed = add(on, tasks, kernel::make_task(tiles[first + i], device_map(tiles[first + i].map)), count - i, flush); !failed.ok())
-          return failed;
-      if (status failed = flush(); !failed.ok()) return failed;
-      if (status failed = wait(on); !failed.ok()) return failed;
-      std::memcpy(sums.data() + first, found, count * sizeof(std::uint64_t));
-      first += count;
-    }
-    return {};
-  }
-
-  status first_difference(lane& on, const difference_job& pair, std::int64_t* first) {
-    *first = -1;
-    if (pair.rows <= 0 || pair.row_bytes <= 0) return {};
+  status write(lane& on, std::byte* data, const std::byte* host, std::int64_t bytes) {
     const detail::device_guard guard(options_.device);
     if (status refused = prepare(on, false); !refused.ok()) return refused;
-    held_piece result(book_);
-    if (status failed = hold(on, result, sizeof(std::uint64_t)); !failed.ok()) return failed;
-    auto* host = reinterpret_cast<unsigned long long*>(table_host_.data() + result.offset);
-    auto* device = reinterpret_cast<unsigned long long*>(table_device_.data() + result.offset);
-    *host = ~0ULL;
-    if (status failed = copy(on, device, host, sizeof *host); !failed.ok()) return failed;
-    batch<kernel::difference_task> tasks(book_);
-    const auto flush = [&] {
-      return launch(on, tasks, difference_choice, &kernel::first_difference<difference_choice.block_threads>, device);
-    };
-    if (status failed = add(on, tasks, kernel::make_task(pair), 1, flush); !failed.ok()) return failed;
-    if (status failed = flush(); !failed.ok()) return failed;
-    if (status failed = copy(on, host, device, sizeof *host); !failed.ok()) return failed;
-    if (status failed = wait(on); !failed.ok()) return failed;
-    if (*host != ~0ULL) *first = static_cast<std::int64_t>(*host);
-    return {};
+    const cudaError_t error =
+        cudaMemcpyAsync(data, host, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, on.stream_);
+    if (status failed = check(error, "cudaMemcpyAsync"); !failed.ok()) return failed;
+    return wait(on);
   }
+
+  status allocate(std::int64_t bytes, memory_kind where, std::byte** memory) {
+    const detail::device_guard guard(options_.device);
+    return aside_.allocate(bytes, where, own_stream_, book_.all_done(), memory);
+  }
+  void release(std::byte* memory) {
+    const detail::device_guard guard(options_.device);
+    aside_.release(memory, own_stream_, book_.all_done());
+  }
+
+  status digest(lane& on, std::span<const digest_job> tiles, std::span<std::uint64_t> sums);
+
+  status first_difference(lane& on, const difference_job& pair, std::int64_t* first);
 
   /// Pinned memory that kernels write.
   std::span<std::uint32_t> flags() {
@@ -318,7 +265,7 @@ class basic_cuda_executor {
     std::int64_t bytes = 0;
     for (const detail::cuda_memory* memory : {&control_, &counters_, &table_host_, &table_device_, &window_memory_, &map_memory_})
       bytes += memory->bytes();
-    return bytes;
+    return bytes + aside_.bytes();
   }
   std::int64_t launches() const { return launches_.load(std::memory_order_relaxed); }
   int device() const { return options_.device; }
@@ -451,21 +398,7 @@ class basic_cuda_executor {
     return check(cudaStreamSynchronize(own_stream_), "cudaStreamSynchronize");
   }
 
-  static status preload(std::span<const dequant_key> keys) {
-    const auto load = [](auto* function) { return check(kernel::preload(function), "cudaFuncGetAttributes"); };
-    status failed = load(&kernel::land_rows<kernel::write_sink>);
-    if (failed.ok()) failed = load(&kernel::land_rows<kernel::compare_sink>);
-    if (failed.ok()) failed = load(&kernel::fill_rows<fill_choice.block_threads>);
-    if (failed.ok()) failed = load(&kernel::combine_scalars<combine_choice.block_threads>);
-    if (failed.ok()) failed = load(&kernel::digest_tiles<digest_choice.block_threads>);
-    if (failed.ok()) failed = load(&kernel::first_difference<difference_choice.block_threads>);
-    for (const dequant_key& key : keys)
-      visit_dequant(key.stored, key.runtime, key.scale, [&](auto stored, auto runtime, auto scale) {
-        if (failed.ok())
-          failed = load(&kernel::dequant_rows<decltype(stored), decltype(runtime), decltype(scale)>);
-      });
-    return failed;
-  }
+  static status preload(std::span<const dequant_key> keys);
 
   /// Whether the lane may take work; before its first write of an update it waits for the readers.
   status prepare(lane& on, bool writes) {
@@ -718,6 +651,7 @@ class basic_cuda_executor {
   detail::cuda_memory table_device_{detail::cuda_memory::kind::device};
   detail::cuda_memory window_memory_{detail::cuda_memory::kind::pinned};
   detail::cuda_memory map_memory_{detail::cuda_memory::kind::device};
+  detail::cuda_aside aside_ = {};                                        ///< what updates keep aside
   std::vector<storage_map> maps_ = {};
   std::size_t flag_count_ = 0;
   std::atomic<std::int64_t> launches_ = 0;
@@ -726,6 +660,130 @@ class basic_cuda_executor {
   detail::lent_memory tables_ = {};
   detail::lent_memory window_ = {};
 };
+
+// What launches kernels stands out here, so that a program of many files compiles them once: each file says
+//     extern template class wreload::basic_cuda_executor<>;
+// and one of them `template class wreload::basic_cuda_executor<>;`.
+
+template <class Use>
+status basic_cuda_executor<Use>::land(lane& on, std::span<const land_job> jobs) {
+  return put<kernel::write_sink>(on, jobs, [](std::size_t) { return 0; }, true);
+}
+
+template <class Use>
+status basic_cuda_executor<Use>::compare(lane& on, std::span<const land_job> jobs, std::span<const std::int32_t> flags) {
+  return put<kernel::compare_sink>(on, jobs, [flags](std::size_t i) { return flags[i]; }, false);
+}
+
+template <class Use>
+status basic_cuda_executor<Use>::fill(lane& on, std::span<const fill_job> jobs) {
+  const detail::device_guard guard(options_.device);
+  if (status refused = prepare(on, true); !refused.ok()) return refused;
+  batch<kernel::fill_task> tasks(book_);
+  const auto flush = [&] { return launch(on, tasks, fill_choice, &kernel::fill_rows<fill_choice.block_threads>); };
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    if (jobs[i].rows <= 0 || jobs[i].row_bytes <= 0) continue;
+    if (status failed = add(on, tasks, kernel::make_task(jobs[i]), jobs.size() - i, flush); !failed.ok())
+      return failed;
+  }
+  return flush();
+}
+
+template <class Use>
+status basic_cuda_executor<Use>::combine(lane& on, std::span<const combine_job> jobs) {
+  const detail::device_guard guard(options_.device);
+  if (status refused = prepare(on, true); !refused.ok()) return refused;
+  batch<kernel::combine_task> tasks(book_);
+  const auto flush = [&] {
+    return launch(on, tasks, combine_choice, &kernel::combine_scalars<combine_choice.block_threads>);
+  };
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    if (jobs[i].count <= 0) continue;
+    if (status failed = add(on, tasks, kernel::make_task(jobs[i]), jobs.size() - i, flush); !failed.ok())
+      return failed;
+  }
+  return flush();
+}
+
+template <class Use>
+status basic_cuda_executor<Use>::dequantise(lane& on, const dequant_key& key, std::span<const dequant_job> jobs) {
+  status result;
+  const bool known = visit_dequant(key.stored, key.runtime, key.scale, [&](auto stored, auto runtime, auto scale) {
+    result = convert<decltype(stored), decltype(runtime), decltype(scale)>(on, key, jobs);
+  });
+  if (known) return result;
+  return refuse(error_code::unsupported, {}, "a conversion that is compiled in",
+                std::string(name_of(key.stored)) + " to " + std::string(name_of(key.runtime)));
+}
+
+template <class Use>
+status basic_cuda_executor<Use>::digest(lane& on, std::span<const digest_job> tiles, std::span<std::uint64_t> sums) {
+  const detail::device_guard guard(options_.device);
+  const std::int64_t most = std::max<std::int64_t>(tables_.size() / 4 / std::int64_t{sizeof(kernel::digest_task)}, 16);
+  for (std::size_t first = 0; first < tiles.size();) {
+    if (status refused = prepare(on, false); !refused.ok()) return refused;
+    const std::size_t count = std::min(tiles.size() - first, static_cast<std::size_t>(most));
+    held_piece results(book_);
+    if (status failed = hold(on, results, static_cast<std::int64_t>(count * sizeof(std::uint64_t))); !failed.ok())
+      return failed;
+    auto* found = reinterpret_cast<std::uint64_t*>(table_host_.data() + results.offset);
+    batch<kernel::digest_task> tasks(book_);
+    std::uint64_t* next = found;  // where the sums of the next launch go
+    const auto flush = [&] {
+      std::uint64_t* to = std::exchange(next, next + tasks.todo.count);
+      return launch(on, tasks, digest_choice, &kernel::digest_tiles<digest_choice.block_threads>, to);
+    };
+    for (std::size_t i = 0; i < count; ++i)
+      if (status failed = add(on, tasks, kernel::make_task(tiles[first + i], device_map(tiles[first + i].map)), count - i, flush); !failed.ok())
+        return failed;
+    if (status failed = flush(); !failed.ok()) return failed;
+    if (status failed = wait(on); !failed.ok()) return failed;
+    std::memcpy(sums.data() + first, found, count * sizeof(std::uint64_t));
+    first += count;
+  }
+  return {};
+}
+
+template <class Use>
+status basic_cuda_executor<Use>::first_difference(lane& on, const difference_job& pair, std::int64_t* first) {
+  *first = -1;
+  if (pair.rows <= 0 || pair.row_bytes <= 0) return {};
+  const detail::device_guard guard(options_.device);
+  if (status refused = prepare(on, false); !refused.ok()) return refused;
+  held_piece result(book_);
+  if (status failed = hold(on, result, sizeof(std::uint64_t)); !failed.ok()) return failed;
+  auto* host = reinterpret_cast<unsigned long long*>(table_host_.data() + result.offset);
+  auto* device = reinterpret_cast<unsigned long long*>(table_device_.data() + result.offset);
+  *host = ~0ULL;
+  if (status failed = copy(on, device, host, sizeof *host); !failed.ok()) return failed;
+  batch<kernel::difference_task> tasks(book_);
+  const auto flush = [&] {
+    return launch(on, tasks, difference_choice, &kernel::first_difference<difference_choice.block_threads>, device);
+  };
+  if (status failed = add(on, tasks, kernel::make_task(pair), 1, flush); !failed.ok()) return failed;
+  if (status failed = flush(); !failed.ok()) return failed;
+  if (status failed = copy(on, host, device, sizeof *host); !failed.ok()) return failed;
+  if (status failed = wait(on); !failed.ok()) return failed;
+  if (*host != ~0ULL) *first = static_cast<std::int64_t>(*host);
+  return {};
+}
+
+template <class Use>
+status basic_cuda_executor<Use>::preload(std::span<const dequant_key> keys) {
+  const auto load = [](auto* function) { return check(kernel::preload(function), "cudaFuncGetAttributes"); };
+  status failed = load(&kernel::land_rows<kernel::write_sink>);
+  if (failed.ok()) failed = load(&kernel::land_rows<kernel::compare_sink>);
+  if (failed.ok()) failed = load(&kernel::fill_rows<fill_choice.block_threads>);
+  if (failed.ok()) failed = load(&kernel::combine_scalars<combine_choice.block_threads>);
+  if (failed.ok()) failed = load(&kernel::digest_tiles<digest_choice.block_threads>);
+  if (failed.ok()) failed = load(&kernel::first_difference<difference_choice.block_threads>);
+  for (const dequant_key& key : keys)
+    visit_dequant(key.stored, key.runtime, key.scale, [&](auto stored, auto runtime, auto scale) {
+      if (failed.ok())
+        failed = load(&kernel::dequant_rows<decltype(stored), decltype(runtime), decltype(scale)>);
+    });
+  return failed;
+}
 
 using cuda_executor = basic_cuda_executor<>;
 

@@ -11,6 +11,7 @@
 #include "../core/status.hpp"
 #include "../core/storage_map.hpp"
 #include "../core/tensor_ref.hpp"
+#include "arena.hpp"
 
 namespace wreload {
 
@@ -28,13 +29,14 @@ struct executor_needs {
 ///   reserve(needs)            once, at `seal()`: loads kernels, sizes tables; nothing is allocated after it
 ///   open(stream), open_own()  a lane on the caller's stream (null: the legacy default stream of CUDA), or on a stream of
 ///                             the executor's that waits for no other
-///   begin(readers)            before an update's lanes are opened: their first writes wait (on the device) for these
-///                             streams
+///   begin(readers)            before an update's lanes are opened: clears the flags, then as `hold`
+///   hold(readers)             the next write of every lane waits, on the device, for what these streams were given so far
 ///   cancel()                  queued landings write nothing after it returned, and lanes opened before it refuse more;
 ///                             waits, bounded, for landings that already run, never for the caller's streams
 ///   check_idle(streams)       refuses while one of the streams is being captured
 ///   land, compare,            enqueue; they do not wait. `compare` sets flag flags[i] where job i, landed, would
 ///   dequantise, combine       change a byte, and writes nothing else
+///   converts_from(memory)     whether `dequantise` may read a source that lies there
 ///   stream_of(lane)           the stream a launcher of the engine's own may enqueue on; null on the host
 ///   flags()                   what `compare` has set since `begin`, once the lanes were waited for
 ///   wait_for(lane, event)     the lane goes on after the event (a producer's)
@@ -42,8 +44,11 @@ struct executor_needs {
 ///   record(lane)              an event behind everything enqueued on the lane, the executor's own; null where calls
 ///                             complete at once. Means at least that until the lane ends
 ///   wait(lane)                waits on the host and reports errors of what was enqueued; `aborted` after `cancel`
-///   read, digest,             dense bytes to the host; sums per tile; the first differing byte, as
+///   read, write, digest,      dense bytes to the host, and from it; sums per tile; the first differing byte, as
 ///   first_difference          row * row_bytes + offset, or -1; they wait
+///   allocate(bytes, where)    memory for what an update keeps aside; usable on every lane at once
+///   release(memory)           gives it back; never waits for the caller's streams. Requires: nothing that still lives
+///                             (see `cancel`) uses it
 ///   allocated_bytes()         device and pinned memory that the executor holds
 ///   launches()                kernels launched (host: batched calls made) since construction
 template <class Executor>
@@ -52,18 +57,22 @@ concept executor = requires(Executor& run, typename Executor::lane& lane, typena
                             std::span<const combine_job> combines, std::span<const fill_job> fills, std::span<const dequant_job> dequants,
                             std::span<const digest_job> tiles, std::span<std::uint64_t> sums, std::span<const std::int32_t> flags,
                             const executor_needs& needs, dequant_key key, event_ref event, std::byte* host,
-                            const std::byte* bytes, std::int64_t count, const difference_job& pair, std::int64_t* first) {
+                            const std::byte* bytes, std::int64_t count, memory_kind where, std::byte** memory,
+                            const difference_job& pair, std::int64_t* first) {
   { Executor::name } -> std::convertible_to<std::string_view>;
+  requires arena<typename Executor::arena>;
   { run.reserve(needs) } -> std::same_as<status>;
   { run.open(stream_ref{}) } -> std::same_as<typename Executor::lane>;
   { run.open_own() } -> std::same_as<typename Executor::lane>;
   { run.begin(streams) } -> std::same_as<status>;
+  { run.hold(streams) } -> std::same_as<status>;
   { run.cancel() } -> std::same_as<status>;
   { run.check_idle(streams) } -> std::same_as<status>;
   { run.land(lane, lands) } -> std::same_as<status>;
   { run.compare(lane, lands, flags) } -> std::same_as<status>;
   { run.fill(lane, fills) } -> std::same_as<status>;
   { run.combine(lane, combines) } -> std::same_as<status>;
+  { Executor::converts_from(where) } -> std::same_as<bool>;
   { run.stream_of(lane) } -> std::same_as<stream_ref>;
   { run.dequantise(lane, key, dequants) } -> std::same_as<status>;
   { run.wait_for(lane, event) } -> std::same_as<status>;
@@ -72,6 +81,9 @@ concept executor = requires(Executor& run, typename Executor::lane& lane, typena
   { run.wait(lane) } -> std::same_as<status>;
   { run.digest(lane, tiles, sums) } -> std::same_as<status>;
   { run.read(lane, host, bytes, count) } -> std::same_as<status>;
+  { run.write(lane, host, bytes, count) } -> std::same_as<status>;
+  { run.allocate(count, where, memory) } -> std::same_as<status>;
+  { run.release(host) } -> std::same_as<void>;
   { run.first_difference(lane, pair, first) } -> std::same_as<status>;
   { run.flags() } -> std::same_as<std::span<std::uint32_t>>;
   { run.allocated_bytes() } -> std::same_as<std::int64_t>;

@@ -5,11 +5,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "../core/light_lock.hpp"
 #include "../core/on_use.hpp"
 #include "../numerics/codecs.hpp"
 #include "../numerics/combine.hpp"
@@ -18,14 +20,26 @@
 #include "../numerics/visit.hpp"
 #include "../numerics/widen.hpp"
 #include "executor.hpp"
+#include "host_arena.hpp"
 
 namespace wreload {
 
-template <class = on_use>
+template <class Use = on_use>
 class basic_host_executor {
+  template <class T>
+  using vector = dependent<std::vector<T>, Use>;
+
  public:
   static constexpr std::string_view name = "host";
+  using arena = host_arena;
   struct lane {};
+
+  basic_host_executor() = default;
+  basic_host_executor(const basic_host_executor&) = delete;             // owns memory
+  basic_host_executor& operator=(const basic_host_executor&) = delete;
+  ~basic_host_executor() {
+    for (const block& each : blocks_) std::free(each.data);
+  }
 
   status reserve(const executor_needs& needs) {
     flags_.assign(static_cast<std::size_t>(needs.flags), 0);
@@ -38,6 +52,7 @@ class basic_host_executor {
     std::fill(flags_.begin(), flags_.end(), 0U);
     return {};
   }
+  status hold(std::span<const stream_ref>) const { return {}; }
   status cancel() const { return {}; }
   status check_idle(std::span<const stream_ref>) const { return {}; }
 
@@ -80,6 +95,8 @@ class basic_host_executor {
     return count_call();
   }
 
+  static constexpr bool converts_from(memory_kind) { return true; }
+
   status wait_for(lane&, event_ref) const { return {}; }
   status join(lane&, lane&) const { return {}; }
   event_ref record(lane&) const { return {}; }
@@ -90,6 +107,26 @@ class basic_host_executor {
   status read(lane&, std::byte* host, const std::byte* data, std::int64_t bytes) const {
     if (bytes > 0) std::memcpy(host, data, static_cast<std::size_t>(bytes));
     return {};
+  }
+
+  status write(lane&, std::byte* data, const std::byte* host, std::int64_t bytes) const {
+    if (bytes > 0) std::memcpy(data, host, static_cast<std::size_t>(bytes));
+    return {};
+  }
+
+  /// Plain memory, whatever kind is asked for.
+  status allocate(std::int64_t bytes, memory_kind, std::byte** memory) {
+    *memory = static_cast<std::byte*>(std::malloc(static_cast<std::size_t>(bytes)));
+    if (*memory == nullptr)
+      return refuse(error_code::out_of_memory, {}, std::to_string(bytes) + " bytes of host memory", "none");
+    const lock_scope guard(blocks_lock_);
+    blocks_.push_back({*memory, bytes});
+    return {};
+  }
+  void release(std::byte* memory) {
+    const lock_scope guard(blocks_lock_);
+    std::erase_if(blocks_, [memory](const block& each) { return each.data == memory; });
+    std::free(memory);
   }
 
   status digest(lane&, std::span<const digest_job> tiles, std::span<std::uint64_t> sums) const {
@@ -112,7 +149,12 @@ class basic_host_executor {
 
   /// What `compare` has set since `begin`, one flag per twin group; host memory, valid once the lanes were waited for.
   std::span<std::uint32_t> flags() { return flags_; }
-  std::int64_t allocated_bytes() const { return 0; }
+  std::int64_t allocated_bytes() const {
+    const lock_scope guard(blocks_lock_);
+    std::int64_t bytes = 0;
+    for (const block& each : blocks_) bytes += each.bytes;
+    return bytes;
+  }
   std::int64_t launches() const { return calls_.load(std::memory_order_relaxed); }
 
  private:
@@ -178,7 +220,7 @@ class basic_host_executor {
 
   bool would_change(const land_job& job) const {
     bool differs = false;
-    std::vector<std::byte> landed;
+    vector<std::byte> landed;
     for_each_run(job, [&](const std::byte* source, std::byte* destination, std::int64_t elements) {
       landed.resize(static_cast<std::size_t>(elements * bytes_of(job.to)));
       land_run(job, source, landed.data(), elements);
@@ -264,8 +306,15 @@ class basic_host_executor {
     return sum;
   }
 
-  std::vector<std::uint32_t> flags_ = {};
-  std::vector<storage_map> maps_ = {};
+  struct block {
+    std::byte* data = nullptr;
+    std::int64_t bytes = 0;
+  };
+
+  vector<std::uint32_t> flags_ = {};
+  vector<storage_map> maps_ = {};
+  mutable light_lock blocks_lock_ = {};
+  vector<block> blocks_ = {};  ///< that `allocate` gave out
   std::atomic<std::int64_t> calls_ = 0;
 };
 

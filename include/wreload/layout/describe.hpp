@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "../core/on_use.hpp"
 #include "plan_layer.hpp"
 
 namespace wreload {
@@ -12,9 +13,9 @@ namespace wreload {
 ///
 ///     fused_qkv_a_proj.weight  BF16 [2112, 7168]  view F8_E4M3  30277632 bytes
 ///         row 0 <- q_a_proj.weight rows 0..1536, cols 0..7168
-template <class = on_use>
-std::string describe(const layer_plan& plan) {
-  std::string text;
+template <class Use = on_use>
+std::string describe(const dependent<layer_plan, Use>& plan) {
+  dependent<std::string, Use> text;
   for (const planned_param& param : plan.params) {
     if (!param.has_storage()) continue;  // its derived param says so
     text += param.name + "  " + std::string(name_of(param.spec.runtime)) + " " + to_string(param.extents);

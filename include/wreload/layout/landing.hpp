@@ -62,7 +62,9 @@ struct planned_param {
   std::int64_t cols = 0;
   std::vector<planned_landing> landings = {};
   std::vector<planned_pad> pads = {};
-  std::int64_t slot_rows = 0;    ///< rows of one expert's part, pads included; the whole where nothing is stacked
+  std::int64_t slot_rows = 0;    ///< rows of one expert's part, pads included; the whole where nothing is stacked.
+                                 ///< Before the map, as `local_row` of landings and pads
+  std::int64_t slot_storage_rows = 0;            ///< the same in storage: its columns where the map is MN-major
   storage_map map = {};          ///< of each slot: from the matrix form to bytes
   std::int64_t computed_values = 0;              ///< of a product
   std::vector<planned_factor> factors = {};      ///< of a product
@@ -75,6 +77,11 @@ struct planned_param {
     std::int64_t bytes = 0;
     for (const planned_pad& pad : pads) bytes += pad.rows * pad.cols * bytes_of(spec.runtime);
     return bytes;
+  }
+  /// [slots, rows, cols], slot after slot.
+  bool is_stack() const {
+    return extents.rank() == 3 && extents[1] == slot_storage_rows && extents[2] == cols &&
+           extents[0] * extents[1] == rows;
   }
   /// A param derived by a map is where its source lives: that one has no storage.
   bool has_storage() const { return spec.lives_in < 0; }

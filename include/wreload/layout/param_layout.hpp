@@ -1,7 +1,6 @@
 #pragma once
 /// `ParamLayout`: the params of one kind of layer, checked where it is composed.
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <span>
@@ -21,6 +20,13 @@ constexpr bool contains(std::span<const std::string_view> list, std::string_view
   return false;
 }
 
+constexpr bool same_names(std::span<const std::string_view> a, std::span<const std::string_view> b) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    if (a[i] != b[i]) return false;
+  return true;
+}
+
 /// Whether the param may come under this leaf name.
 constexpr bool reads(const param_spec& spec, std::string_view leaf) {
   return !spec.fixed && !spec.leaf.empty() && (spec.leaf == leaf || contains(spec.spellings, leaf) || contains(spec.twins, leaf));
@@ -29,8 +35,10 @@ constexpr bool reads(const param_spec& spec, std::string_view leaf) {
 /// Whether a param lists one checkpoint name twice.
 constexpr bool names_itself_twice(const param_spec& spec) {
   bool twice = contains(spec.spellings, spec.leaf) || contains(spec.twins, spec.leaf);
-  for (std::size_t i = 0; i < spec.spellings.size(); ++i)
-    twice |= contains(spec.spellings.subspan(i + 1), spec.spellings[i]) || contains(spec.twins, spec.spellings[i]);
+  for (std::size_t i = 0; i < spec.spellings.size(); ++i) {
+    twice |= contains(spec.twins, spec.spellings[i]);
+    for (std::size_t j = 0; j < i; ++j) twice |= spec.spellings[j] == spec.spellings[i];
+  }
   return twice;
 }
 constexpr bool none_names_itself_twice(std::span<const param_spec> specs) {
@@ -87,11 +95,21 @@ constexpr bool scales_are_scales(std::span<const param_spec> specs) {
     if (spec.scaled_by >= 0 && !specs[static_cast<std::size_t>(spec.scaled_by)].is_block_scale) return false;
   return true;
 }
+/// What converts a weight finds its scales in checkpoint order.
+constexpr bool scales_of_conversions_keep_order(std::span<const param_spec> specs) {
+  for (const param_spec& weight : specs) {
+    if (!weight.converts() || weight.scaled_by < 0) continue;
+    const param_spec& scale = specs[static_cast<std::size_t>(weight.scaled_by)];
+    const param_spec& home = scale.lives_in < 0 ? scale : specs[static_cast<std::size_t>(scale.lives_in)];
+    if (!home.map.keeps_order()) return false;
+  }
+  return true;
+}
 /// A scale's rows follow its weight's: another order of modules would be ignored.
 constexpr bool scales_list_the_same_modules(std::span<const param_spec> specs) {
   for (const param_spec& weight : specs)
     if (weight.scaled_by >= 0 &&
-        !std::ranges::equal(weight.modules, specs[static_cast<std::size_t>(weight.scaled_by)].modules))
+        !same_names(weight.modules, specs[static_cast<std::size_t>(weight.scaled_by)].modules))
       return false;
   return true;
 }
@@ -232,6 +250,8 @@ struct ParamLayout {
                 "ScaledBy: the named param is not a scale; give it a BlockScale<...> storage");
   static_assert(detail::scales_dequantise(specs),
                 "ScaledBy: the scale's dtype does not dequantise the view; use BlockScale<..., fp32>, bf16 or fp8_ue8m0");
+  static_assert(detail::scales_of_conversions_keep_order(specs),
+                "Map: the scale of a view that converts keeps checkpoint order; remove the scale's Map or Over<...>");
   static_assert(detail::scales_list_the_same_modules(specs),
                 "From: a weight and its scale list different modules; give both the same ones, in row order");
   static_assert(detail::scales_are_used(specs),

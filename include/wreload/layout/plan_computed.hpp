@@ -17,8 +17,14 @@
 namespace wreload::detail {
 
 /// Sizes computed params and resolves their sources; `plan` holds all other params by now.
-template <class = on_use>
+template <class Use = on_use>
 class computed_planner {
+  template <class T>
+  using vector = dependent<std::vector<T>, Use>;
+  using layer_plan = dependent<wreload::layer_plan, Use>;
+  using planned_param = dependent<wreload::planned_param, Use>;
+  using extents = dependent<wreload::extents, Use>;
+
  public:
   computed_planner(layer_plan& plan, const extents& layer, std::span<const std::int64_t> slots)
       : plan_(plan), layer_(layer), slots_(static_cast<std::int64_t>(slots.size())) {}
@@ -96,7 +102,7 @@ class computed_planner {
   }
 
   status plan_launch(planned_param& param) {
-    std::vector<shape> from;
+    vector<shape> from;
     for (const std::string_view name : param.spec.launch.sources) {
       param.launch_sources.push_back(index_of(name));
       from.push_back(plan_.params[static_cast<std::size_t>(param.launch_sources.back())].extents);

@@ -22,8 +22,15 @@ namespace wreload {
 namespace detail {
 
 /// Builds one `layer_plan`; a class only to share the inputs between its steps.
-template <class = on_use>
+template <class Use = on_use>
 class layer_planner {
+  template <class T>
+  using vector = dependent<std::vector<T>, Use>;
+  using layer_plan = dependent<wreload::layer_plan, Use>;
+  using planned_param = dependent<wreload::planned_param, Use>;
+  using planned_source = dependent<wreload::planned_source, Use>;
+  using extents = dependent<wreload::extents, Use>;
+
  public:
   layer_planner(std::span<const param_spec> specs, std::string_view name, const extents& layer)
       : specs_(specs), layer_(layer) {
@@ -50,7 +57,7 @@ class layer_planner {
     for (planned_param& param : plan_.params)
       if (param.has_storage())
         if (status refused = apply_map(param); !refused.ok()) return refused;
-    if (status refused = computed_planner<>(plan_, layer_, slots_).run(); !refused.ok()) return refused;
+    if (status refused = computed_planner<Use>(plan_, layer_, slots_).run(); !refused.ok()) return refused;
     out = std::move(plan_);
     return {};
   }
@@ -83,7 +90,7 @@ class layer_planner {
   }
 
   /// The shards that a param is stacked from, in its row order.
-  status shards_of(const planned_param& param, std::vector<const shard*>& parts) const {
+  status shards_of(const planned_param& param, vector<const shard*>& parts) const {
     if (param.spec.modules.empty())
       for (const shard& part : layer_.shards) parts.push_back(&part);
     for (const std::string_view module : param.spec.modules) {
@@ -96,8 +103,7 @@ class layer_planner {
   }
 
   /// The same with this rank's part of each.
-  status slices_of(const planned_param& param, std::vector<const shard*>& parts,
-                   std::vector<shard_slice>& slices) const {
+  status slices_of(const planned_param& param, vector<const shard*>& parts, vector<shard_slice>& slices) const {
     if (status refused = shards_of(param, parts); !refused.ok()) return refused;
     for (const shard* part : parts) {
       shard_slice slice;
@@ -123,8 +129,8 @@ class layer_planner {
   }
 
   /// The global expert of each slot; one slot of no expert where the layer is not stacked.
-  status slots_of_layer(std::vector<std::int64_t>& slots) const {
-    slots = layer_.experts ? layer_.experts->local : std::vector<std::int64_t>{not_stacked};
+  status slots_of_layer(vector<std::int64_t>& slots) const {
+    slots = layer_.experts ? layer_.experts->local : vector<std::int64_t>{not_stacked};
     const bool has_shared = layer_.experts && !layer_.experts->shared.empty();
     if (layer_.experts && layer_.experts->total < 0)
       return bad(plan_.name, "0 or more experts", std::to_string(layer_.experts->total));
@@ -140,8 +146,8 @@ class layer_planner {
   }
 
   status plan_matrix(planned_param& param) {
-    std::vector<const shard*> parts;
-    std::vector<shard_slice> slices;
+    vector<const shard*> parts;
+    vector<shard_slice> slices;
     if (status refused = slices_of(param, parts, slices); !refused.ok()) return refused;
     std::int64_t rows_per_slot = 0;
     for (const shard_slice& slice : slices)
@@ -173,12 +179,12 @@ class layer_planner {
 
   /// One scalar per module, and per expert of this rank or of the model.
   status plan_scalars(planned_param& param) {
-    std::vector<const shard*> parts;
+    vector<const shard*> parts;
     if (status refused = shards_of(param, parts); !refused.ok()) return refused;
     for (const shard* part : parts)
       if (!part->bundle.empty())
         return bad(part->module, "a scalar tensor an expert (" + param.name + ")", "the bundle " + part->bundle);
-    std::vector<std::int64_t> owners = slots_;
+    vector<std::int64_t> owners = slots_;
     if (layer_.experts && param.spec.of_all_experts) {
       owners = expert_slots::all(layer_.experts->total).local;
       if (!layer_.experts->shared.empty()) owners.push_back(shared_slot);
@@ -218,7 +224,7 @@ class layer_planner {
     const bool stacked = layer_.experts && param.spec.kind != param_kind::per_shard;
     const std::int64_t slots = stacked ? slot_count() : 1;
     const std::int64_t rows = slots == 0 ? 0 : param.rows / slots;
-    param.slot_rows = rows;
+    param.slot_rows = param.slot_storage_rows = rows;
     if (param.spec.map == map_spec{}) {
       for (planned_pad& pad : param.pads) pad.cols = param.cols;
       return {};
@@ -255,11 +261,13 @@ class layer_planner {
           param.pads.push_back({first, half, param.cols, made.padded_cols - param.cols});
         if (first + half < end) param.pads.push_back({first + half, end - first - half, 0, made.padded_cols});
       }
-    param.rows = slots * made.padded_rows;
-    param.cols = made.padded_cols;
+    param.rows = slots * made.storage_rows();
+    param.cols = made.storage_cols();
     param.slot_rows = made.padded_rows;
+    param.slot_storage_rows = made.storage_rows();
     param.map = made.map;
-    param.extents = stacked ? padded : shape{made.padded_rows, made.padded_cols};
+    param.extents = shape{made.storage_rows(), made.storage_cols()};
+    if (stacked) param.extents = {slots, made.storage_rows(), made.storage_cols()};
     return {};
   }
 
@@ -431,8 +439,8 @@ class layer_planner {
     return {};
   }
 
-  std::vector<std::int64_t> absent_experts() const {
-    std::vector<std::int64_t> absent;
+  vector<std::int64_t> absent_experts() const {
+    vector<std::int64_t> absent;
     for (std::int64_t expert = 0; expert < layer_.experts->total; ++expert)
       if (std::find(slots_.begin(), slots_.end(), expert) == slots_.end()) absent.push_back(expert);
     return absent;
@@ -440,7 +448,7 @@ class layer_planner {
 
   /// Experts of other ranks: known by name and shape, needed nowhere here.
   void know_absent_experts(const planned_param& param, const planned_param* scale,
-                           const std::vector<const shard*>& parts, const std::vector<shard_slice>& slices) {
+                           const vector<const shard*>& parts, const vector<shard_slice>& slices) {
     for (const std::int64_t expert : absent_experts())
       for (std::size_t i = 0; i < parts.size(); ++i) {
         add_source(param.spec, *parts[i], expert, weight_shape(slices[i]));
@@ -455,18 +463,18 @@ class layer_planner {
 
   std::span<const param_spec> specs_;
   const extents& layer_;
-  std::vector<std::int64_t> slots_ = {};  ///< global expert of each slot
+  vector<std::int64_t> slots_ = {};  ///< global expert of each slot
   layer_plan plan_ = {};
-  name_index source_index_ = {};
+  basic_name_index<Use> source_index_ = {};
 };
 
 }  // namespace detail
 
 /// Plans a layer. Refuses, by the checkpoint module's name, what the layout and the cut cannot give.
-template <class = on_use>
+template <class Use = on_use>
 [[nodiscard]] status plan_layer(std::span<const param_spec> specs, std::string_view name, const extents& layer,
                                 layer_plan& plan) {
-  return detail::layer_planner<>(specs, name, layer).run(plan);
+  return detail::layer_planner<Use>(specs, name, layer).run(plan);
 }
 
 }  // namespace wreload

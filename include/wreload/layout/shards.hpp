@@ -8,6 +8,7 @@
 
 #include "../core/box.hpp"
 #include "../core/dtype.hpp"
+#include "../core/on_use.hpp"
 #include "../core/shape.hpp"
 #include "../core/status.hpp"
 
@@ -110,7 +111,8 @@ struct shard_slice {
 };
 
 /// Cuts a shard for a rank; refuses by the module's name what the cut cannot give.
-[[nodiscard]] inline status slice_shard(const shard& part, const extents& layer, shard_slice& slice) {
+template <class = on_use>
+[[nodiscard]] status slice_shard(const shard& part, const extents& layer, shard_slice& slice) {
   const auto bad = [&](std::string expected, std::string got) {
     return refuse(error_code::bad_layout, part.module, std::move(expected), std::move(got));
   };

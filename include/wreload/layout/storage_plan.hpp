@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "../core/on_use.hpp"
 #include "plan_layer.hpp"
 
 namespace wreload {
@@ -24,8 +25,8 @@ struct storage_need {
 /// The params of a layer that have storage (not what lives in a derived one), in the layout's order, this rank's part. An error names the checkpoint module.
 template <param_layout Layout>
 [[nodiscard]] std::vector<storage_need> storage_plan(std::string_view layer, const extents& sizes, status* error) {
-  layer_plan plan;
-  std::vector<storage_need> needs;
+  dependent<layer_plan, Layout> plan;
+  dependent<std::vector<storage_need>, Layout> needs;
   *error = plan_layer(Layout::specs, layer, sizes, plan);
   for (const planned_param& param : plan.params)
     if (param.has_storage())

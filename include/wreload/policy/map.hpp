@@ -29,10 +29,14 @@ struct map_need {
 
 /// A map applied to one slot of known extents.
 struct resolved_map {
-  std::int64_t padded_rows = 0;  ///< of the slot's storage
+  std::int64_t padded_rows = 0;  ///< of the matrix that the map is of
   std::int64_t padded_cols = 0;  ///< in elements of the storage dtype (a packed fp4 pair is one)
   std::int64_t half_rows = 0;    ///< padded rows of one half: the second half starts there; 0: the slot has no halves
   storage_map map = {};          ///< of the *padded* checkpoint matrix
+
+  /// The slot's storage: rows and columns exchanged where it is MN-major.
+  constexpr std::int64_t storage_rows() const { return map.mn_major_bytes == 0 ? padded_rows : padded_cols; }
+  constexpr std::int64_t storage_cols() const { return map.mn_major_bytes == 0 ? padded_cols : padded_rows; }
 };
 
 /// A `Map` with its types erased. Default-constructed: row-major in checkpoint order, no pad.
@@ -41,9 +45,12 @@ struct map_spec {
   std::int64_t pad_cols = 1;  ///< columns become a multiple of this, in *values*: a packed fp4 pair is two
   std::array<row_step_kind, max_row_steps> steps = {};
   bool swizzled = false;
+  bool mn_major = false;
   friend constexpr bool operator==(const map_spec&, const map_spec&) = default;
 
   constexpr bool has(row_step_kind kind) const { return std::find(steps.begin(), steps.end(), kind) != steps.end(); }
+  /// Rows lie one below the other in checkpoint order; at most pads between them.
+  constexpr bool keeps_order() const { return steps == decltype(steps){} && !swizzled && !mn_major; }
   constexpr bool has_halves() const { return has(row_step_kind::gated_interleave) || has(row_step_kind::swap_halves); }
 
   /// The extents of one slot after `PadToMultiple` alone; `resolve` gives those of its storage.
@@ -61,6 +68,8 @@ struct map_spec {
   constexpr map_need unmet(std::int64_t rows, dtype type) const {
     if (swizzled && bytes_of(type) != 1)
       return {"elements of 1 byte (Swizzle128x4)", bytes_of(type), "bytes an element"};
+    if (mn_major && bytes_of(type) != 4)
+      return {"elements of 4 bytes (MnMajor)", bytes_of(type), "bytes an element"};
     if (has_halves() && rows % 2 != 0)
       return {has(row_step_kind::swap_halves) ? "two equal halves (SwapHalves)" : "two equal halves (GatedInterleave)",
               rows, "rows"};
@@ -82,6 +91,10 @@ struct map_spec {
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const bool halves = steps[i] == row_step_kind::gated_interleave || steps[i] == row_step_kind::swap_halves;
       slot.map.steps[i] = {steps[i], halves ? slot.half_rows : 0};
+    }
+    if (mn_major) {
+      slot.padded_rows = ceil_div(slot.padded_rows, 4) * 4;
+      slot.map.mn_major_bytes = bytes_of(type);
     }
     if (!swizzled) return slot;
     slot.padded_rows = ceil_div(slot.padded_rows, 128) * 128;
@@ -107,12 +120,13 @@ inline std::string to_string(const map_spec& spec) {
     if (kind == row_step_kind::swap_halves) append("SwapHalves");
   }
   if (spec.swizzled) append("Swizzle128x4");
+  if (spec.mn_major) append("MnMajor");
   return text.empty() ? "identity" : text;
 }
 
 /// Where a step may stand in a `Map`: each place once, in this order, since a later step would tear apart what an
 /// earlier one reads.
-enum class map_place : std::uint8_t { pad, swap, interleave, shuffle, swizzle };
+enum class map_place : std::uint8_t { pad, swap, interleave, shuffle, swizzle, mn_major };
 
 template <class Step>
 concept map_step = requires(map_spec& spec) {
@@ -160,11 +174,31 @@ struct Swizzle128x4 {
   static constexpr void add_to(map_spec& spec) { spec.swizzled = true; }
 };
 
+/// Step: MN-major, as TMA reads FP32 scales: storage is the transpose [cols, r(rows, 4)], so that its pitch is a
+/// multiple of 4 elements (16 bytes); element (row, col) is number col * r(rows, 4) + row. Pads after all other steps.
+///
+///     static_assert(Map<MnMajor>::spec.resolve(3, 5, dtype::fp32).storage_cols() == 4);
+struct MnMajor {
+  static constexpr map_place place = map_place::mn_major;
+  static constexpr void add_to(map_spec& spec) { spec.mn_major = true; }
+};
+
 namespace detail {
 
 template <map_step... Steps>
+constexpr bool stands(map_place place) {
+  return ((Steps::place == place) || ...);
+}
+template <map_step... Steps>
 constexpr bool stands_twice(map_place place) {
   return ((Steps::place == place ? 1 : 0) + ... + 0) > 1;
+}
+/// Whether a step stands behind one of this place.
+template <map_step... Steps>
+constexpr bool has_behind(map_place place) {
+  bool behind = false, has = false;
+  ((has = has || (behind && Steps::place != place), behind = behind || Steps::place == place), ...);
+  return has;
 }
 /// Whether a step of this place stands behind one that must come after it.
 template <map_step... Steps>
@@ -200,6 +234,12 @@ struct Map {
                 "ShuffleRows: stands twice in the Map, which does not undo it; keep one");
   static_assert(!detail::stands_twice<Steps...>(map_place::swizzle),
                 "Swizzle128x4: stands twice in the Map and would swizzle swizzled bytes; keep one");
+  static_assert(!detail::stands_twice<Steps...>(map_place::mn_major),
+                "MnMajor: stands twice in the Map, which undoes it; keep one or none");
+  static_assert(!detail::stands<Steps...>(map_place::mn_major) || !detail::stands<Steps...>(map_place::swizzle),
+                "MnMajor: another order than Swizzle128x4; keep one of the two");
+  static_assert(!detail::has_behind<Steps...>(map_place::mn_major),
+                "MnMajor: leaves no whole rows to the steps behind it; list it last in the Map");
   static_assert(!detail::stands_late<Steps...>(map_place::pad),
                 "PadToMultiple: pads checkpoint rows and columns; list it first in the Map");
   static_assert(!detail::stands_late<Steps...>(map_place::swap),

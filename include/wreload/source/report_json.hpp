@@ -45,6 +45,7 @@ inline nlohmann::ordered_json to_json(const report& done) {
   json["foreign"] = detail::to_json(done.foreign);
   json["not_sent"] = done.not_sent;
   json["converted_rows"] = done.converted_rows;
+  json["fused_rows"] = done.fused_rows;
   json["aliased"] = done.aliased;
   json["bound"] = done.bound;
   json["shared_bytes"] = done.shared_bytes;

@@ -8,6 +8,13 @@ namespace wreload::tuning {
 ///   segment_bytes     a warp copies a run of at most this many bytes at a time
 ///   segment_elements  the same for runs that are read element by element
 ///   loads_per_lane    independent 16-byte loads of a lane before its first store
+///
+/// Where the storage is swizzled (terms: `swizzled_unit`):
+///
+///   swizzle_unit_cols        a warp lands at most this many columns of 128 rows at a time; a multiple of 16
+///   swizzle_slices_per_lane  4 independent 16-byte loads each before the first store
+///   swizzle_lanes_across     1, 2 or 4 neighbouring lanes read one row, 16 bytes each; a quarter of the warp then stores
+///                            128, 64 or 32 contiguous bytes
 struct land_rows {
   static constexpr int block_threads = 128;
   static constexpr int units_per_block = block_threads / 32;  // a warp each
@@ -16,6 +23,9 @@ struct land_rows {
   static constexpr int segment_elements = 4096;
   static constexpr int most_unit_rows = 64;
   static constexpr int loads_per_lane = 4;
+  static constexpr int swizzle_unit_cols = 128;
+  static constexpr int swizzle_slices_per_lane = 1;
+  static constexpr int swizzle_lanes_across = 4;
 };
 
 }  // namespace wreload::tuning

@@ -32,20 +32,20 @@ struct engine_addresses {
 };
 
 /// Names of the registered tensors whose address, stride, size or dtype is not what the engine has now.
-template <class = on_use>
-std::vector<std::string> moved_tensors(const registry& records, const engine_addresses& addresses) {
-  std::vector<std::string> moved;
+template <class Use>
+std::vector<std::string> moved_tensors(const basic_registry<Use>& records, const engine_addresses& addresses) {
+  dependent<std::vector<std::string>, Use> moved;
   if (!addresses.given()) return moved;
   const auto name_of = [&](std::int32_t id) { return addresses.list[static_cast<std::size_t>(id)].name; };
-  name_index listed;
+  basic_name_index<Use> listed;
   for (std::size_t i = 0; i < addresses.list.size(); ++i)
-    if (listed.find(addresses.list[i].name, name_of) == name_index::none)
+    if (listed.find(addresses.list[i].name, name_of) == no_index)
       listed.add(addresses.list[i].name, static_cast<std::int32_t>(i));
   for (const param_record& param : records.params) {
     tensor_address now;
     const std::int32_t entry = listed.find(param.name(), name_of);
     const bool is_there = addresses.find != nullptr ? addresses.find(param.name(), &now, addresses.context)
-                                                    : entry != name_index::none;
+                                                    : entry != no_index;
     if (addresses.find == nullptr && is_there) now = addresses.list[static_cast<std::size_t>(entry)];
     const std::int64_t stride = now.row_stride_bytes == 0 ? param.plan.row_bytes() : now.row_stride_bytes;
     const bool same = is_there && now.data == param.data && now.type == param.plan.spec.runtime &&

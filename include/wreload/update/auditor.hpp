@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "../core/on_use.hpp"
 #include "addresses.hpp"
 #include "audit.hpp"
 #include "digest.hpp"
@@ -17,10 +18,16 @@ namespace wreload::detail {
 
 template <executor Executor>
 class auditor {
+  template <class T>
+  using vector = dependent<std::vector<T>, Executor>;
+  using audit_result = dependent<wreload::audit_result, Executor>;
+  using model_snapshot = dependent<wreload::model_snapshot, Executor>;
+  using digest_list = dependent<wreload::digest_list, Executor>;
+
  public:
   explicit auditor(model_core<Executor>& core) : core_(core), lane_(core.run.open_own()) {}
 
-  status against(const registry& other, const engine_addresses& addresses, audit_result* result) {
+  status against(const dependent<registry, Executor>& other, const engine_addresses& addresses, audit_result* result) {
     return compare(addresses, result, [&](const param_record& param, std::int64_t* first) {
       const std::int32_t id = other.find_param(param.name());
       const param_record* twin = id == no_index ? nullptr : &at(other.params, id);
@@ -41,7 +48,7 @@ class auditor {
       const auto found = std::find_if(before.tensors.begin(), before.tensors.end(), same_name);
       if (found == before.tensors.end() || found->bytes.size() != static_cast<std::size_t>(param.plan.bytes()))
         return not_comparable(result);
-      std::vector<std::byte> now;
+      vector<std::byte> now;
       if (status failed = read(param, now); !failed.ok()) return failed;
       for (std::size_t i = 0; i < now.size() && *first < 0; ++i)
         if (now[i] != found->bytes[i]) *first = static_cast<std::int64_t>(i);
@@ -54,7 +61,7 @@ class auditor {
     digest_list ours;
     if (status failed = digest_tiles(core_.run, lane_, core_.records, ours); !failed.ok()) return failed;
     count_tensors(addresses, result);
-    const std::vector<tile_sum> left = sum_tiles(ours), right = sum_tiles(expected);
+    const vector<tile_sum> left = sum_tiles(ours), right = sum_tiles(expected);
     auto other = right.begin();
     for (const tile_sum& tile : left) {
       while (other != right.end() && is_before(*other, tile)) ++other;
@@ -70,9 +77,13 @@ class auditor {
   }
 
   status copy(model_snapshot* to) {
+    return copy(to, [](const param_record& param) { return !param.plan.spec.retired; });
+  }
+  template <class Which>
+  status copy(model_snapshot* to, Which&& which) {
     to->tensors.clear();
     for (const param_record& param : core_.records.params) {
-      if (param.plan.spec.retired) continue;
+      if (!which(param)) continue;
       to->tensors.push_back({param.name(), {}});
       if (status failed = read(param, to->tensors.back().bytes); !failed.ok()) return failed;
     }
@@ -94,12 +105,12 @@ class auditor {
   }
 
   /// Adds up the parts of each tile, sorted; parts that several ranks hold alike (replicas) count once.
-  static std::vector<tile_sum> sum_tiles(const digest_list& list) {
+  static vector<tile_sum> sum_tiles(const digest_list& list) {
     struct part {
       tile_sum tile;
       rect where;
     };
-    std::vector<part> parts;
+    vector<part> parts;
     for (const tile_digest& each : list)
       parts.push_back({{each.param, each.source, each.part.row_begin / digest_tile_rows,
                         each.part.col_begin / digest_tile_cols, each.part.elements(), each.sum},
@@ -109,7 +120,7 @@ class auditor {
       if (a.where.row_begin != b.where.row_begin) return a.where.row_begin < b.where.row_begin;
       return a.where.col_begin < b.where.col_begin;
     });
-    std::vector<tile_sum> tiles;
+    vector<tile_sum> tiles;
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const bool same_tile = i > 0 && !is_before(parts[i - 1].tile, parts[i].tile);
       if (same_tile && parts[i].where == parts[i - 1].where && parts[i].tile.sum == parts[i - 1].tile.sum) continue;
@@ -152,7 +163,7 @@ class auditor {
     return {};
   }
 
-  status read(const param_record& param, std::vector<std::byte>& bytes) {
+  status read(const param_record& param, vector<std::byte>& bytes) {
     const std::int64_t row_bytes = param.plan.row_bytes();
     bytes.resize(static_cast<std::size_t>(param.plan.bytes()));
     if (bytes.empty()) return {};  // null storage

@@ -12,8 +12,11 @@ namespace wreload {
 
 /// A set of matrix elements, kept as disjoint rectangles. A single rectangle (a whole tensor, rows in order) needs no
 /// heap; other sets are bands of rows with the same columns, merged where they can be.
-template <class = on_use>
+template <class Use = on_use>
 class basic_coverage {
+  template <class T>
+  using vector = dependent<std::vector<T>, Use>;
+
  public:
   bool empty() const { return single_.empty() && bands_.empty(); }
 
@@ -95,7 +98,7 @@ class basic_coverage {
   };
   struct band {
     std::int64_t row_end = 0;
-    std::vector<interval> cols = {};  // sorted, neither overlapping nor touching
+    vector<interval> cols = {};  // sorted, neither overlapping nor touching
   };
   using band_map = std::map<std::int64_t, band>;  // by first row
 
@@ -152,7 +155,7 @@ class basic_coverage {
     bands_.clear();
   }
 
-  static void add(std::vector<interval>& cols, interval part) {
+  static void add(vector<interval>& cols, interval part) {
     std::size_t at = 0;
     while (at < cols.size() && cols[at].end < part.begin) ++at;
     std::size_t last = at;
@@ -162,8 +165,8 @@ class basic_coverage {
     cols.insert(cols.erase(begin, cols.begin() + static_cast<std::ptrdiff_t>(last)), part);
   }
 
-  static void subtract(std::vector<interval>& cols, interval part) {
-    std::vector<interval> left;
+  static void subtract(vector<interval>& cols, interval part) {
+    vector<interval> left;
     for (const interval& old : cols) {
       if (old.begin < std::min(old.end, part.begin)) left.push_back({old.begin, std::min(old.end, part.begin)});
       if (std::max(old.begin, part.end) < old.end) left.push_back({std::max(old.begin, part.end), old.end});

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "../core/on_use.hpp"
 #include "../executor/executor.hpp"
 #include "registry.hpp"
 
@@ -35,14 +36,16 @@ void for_each_tile(const landing_record& landing, Visit&& visit) {
                             (c + 1) * digest_tile_cols}));
 }
 
-inline bool feeds_computed(const registry& records, const param_record& param) {
+template <class Use>
+bool feeds_computed(const basic_registry<Use>& records, const param_record& param) {
   for (const computed_record& record : records.computed)
     for (const std::int32_t source : record.sources)
       if (&at(records.params, source) == &param) return true;
   return false;
 }
 
-inline digest_job tile_job(const registry& records, const landing_record& landing, const rect& part) {
+template <class Use>
+digest_job tile_job(const basic_registry<Use>& records, const landing_record& landing, const rect& part) {
   const param_record& param = at(records.params, landing.param);
   const source_record& source = at(records.sources, landing.source);
   const std::int64_t width = source.bundled ? source.extents[2] : source.extents.cols();
@@ -65,9 +68,10 @@ inline digest_job tile_job(const registry& records, const landing_record& landin
 /// Appends digests of everything that kernels read and a checkpoint brings, and of retired params that computed ones read.
 /// Not of what else is retired, of static params, of pads, or of computed params: those follow from the digested ones, and
 /// differ between shardings.
-template <executor Executor>
-status digest_tiles(Executor& run, typename Executor::lane& lane, const registry& records, digest_list& list) {
-  std::vector<digest_job> jobs;
+template <executor Executor, class Use>
+status digest_tiles(Executor& run, typename Executor::lane& lane, const basic_registry<Use>& records,
+                    dependent<digest_list, Use>& list) {
+  dependent<std::vector<digest_job>, Use> jobs;
   const std::size_t first = list.size();
   for (const param_record& param : records.params) {
     if (param.plan.spec.retired && !feeds_computed(records, param)) continue;
@@ -79,16 +83,17 @@ status digest_tiles(Executor& run, typename Executor::lane& lane, const registry
       });
     }
   }
-  std::vector<std::uint64_t> sums(jobs.size());
+  dependent<std::vector<std::uint64_t>, Use> sums(jobs.size());
   status failed = run.digest(lane, jobs, sums);
   for (std::size_t i = 0; i < sums.size(); ++i) list[first + i].sum = sums[i];
   return failed;
 }
 
 /// One number for the whole model.
-template <executor Executor>
-status digest_model(Executor& run, typename Executor::lane& lane, const registry& records, std::uint64_t* digest) {
-  digest_list list;
+template <executor Executor, class Use>
+status digest_model(Executor& run, typename Executor::lane& lane, const basic_registry<Use>& records,
+                    std::uint64_t* digest) {
+  dependent<digest_list, Use> list;
   if (status failed = digest_tiles(run, lane, records, list); !failed.ok()) return failed;
   *digest = 0;
   for (const tile_digest& tile : list) *digest = *digest * 0x9E3779B97F4A7C15U + tile.sum;

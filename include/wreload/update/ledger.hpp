@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "../core/job.hpp"
@@ -28,19 +29,33 @@ struct claim {
   bool to_group = false;            ///< counted for the twin group, not for the landing
 };
 
+/// What a job lands or compares: a part of a landing, in checkpoint coordinates.
+struct landed_part {
+  std::int32_t landing = no_index;
+  rect part = {};
+  bool shared = false;         ///< the job also lands parts of other landings of the param
+  bool is_transposed = false;  ///< the job's rows are the part's columns
+};
+
 /// What an admitted load has to do, and what it claimed. Owned by a lane; buffers are reused.
 struct admission {
   std::vector<land_job> lands = {};
+  std::vector<landed_part> landed = {};        ///< of each of `lands`
   std::vector<land_job> pads = {};             ///< after `lands`, over some of the same bytes
+  std::vector<std::int32_t> padded = {};       ///< of each of `pads`: a landing of the param
   std::vector<land_job> compares = {};         ///< against bytes that a twin has brought
+  std::vector<landed_part> compared = {};      ///< of each of `compares`
   std::vector<std::int32_t> compared_groups = {};  ///< twin group of each compare
   std::vector<claim> claims = {};
   std::int64_t needed_bytes = 0;
 
   void clear() {
     lands.clear();
+    landed.clear();
     pads.clear();
+    padded.clear();
     compares.clear();
+    compared.clear();
     compared_groups.clear();
     claims.clear();
     needed_bytes = 0;
@@ -48,10 +63,14 @@ struct admission {
 };
 
 /// Arrivals of one update. Not thread safe: the update holds a lock around it.
-template <class = on_use>
+template <class Use = on_use>
 class basic_ledger {
+  template <class T>
+  using vector = dependent<std::vector<T>, Use>;
+  using admission = dependent<wreload::admission, Use>;
+
  public:
-  explicit basic_ledger(const registry& records) : records_(records) {}
+  explicit basic_ledger(const basic_registry<Use>& records) : records_(records) {}
 
   /// Sizes the tables; the registry is indexed by now.
   void seal() {
@@ -127,7 +146,8 @@ class basic_ledger {
     return {};
   }
 
-  /// Claims a part of a runtime tensor, whose box is in the param's matrix form. Rows that no landing covers are pad.
+  /// Claims a part of a runtime tensor. Its box is in the param's matrix form; or, of a stacked param and for a tensor
+  /// [slots, rows, cols], in the param's own three dims. Rows that no landing covers are pad.
   status admit_runtime(std::int32_t id, const tensor_ref& tensor, const box& part, admission& out) {
     const param_record& param = at(records_.params, id);
     const shape matrix{param.plan.rows, param.plan.cols};
@@ -141,26 +161,25 @@ class basic_ledger {
                     std::string(name_of(tensor.type)));
     tensor_ref rows = tensor;
     if (part.whole && tensor.extents == param.plan.extents && tensor.row_major()) rows.extents = matrix;
-    if (status refused = check_box(param.name(), matrix, rows, part); !refused.ok()) return refused;
-    if (param.map != unmapped) return admit_mapped(id, rows, part, out);
+    const bool by_slot = rows.extents.rank() == 3 && param.plan.is_stack();
+    const shape& target = by_slot ? param.plan.extents : matrix;
+    if (status refused = check_box(param.name(), target, rows, part); !refused.ok()) return refused;
+    const auto for_each_stored = [&](auto&& visit) {
+      by_slot ? for_each_bundle_run(rows, part, target, visit) : for_each_run(rows, part, target, visit);
+    };
+    if (param.map != unmapped) return admit_mapped(id, for_each_stored, part, out);
     const auto for_each_part = [&](auto&& visit) {
-      for_each_run(rows, part, matrix, [&](const piece_run& run) {
+      for_each_stored([&](const piece_run& run) {
         for (std::int32_t l = param.first_landing; l < param.first_landing + param.landing_count; ++l) {
-          rect inside = intersect(run.part, landing(l).local());
           piece_run shifted = run;
-          const std::int64_t down = landing(l).needed.row_begin - landing(l).local_row;
-          const std::int64_t right = landing(l).needed.col_begin;
-          for (rect* moved : {&inside, &shifted.part})
-            *moved = {moved->row_begin + down, moved->row_end + down, moved->col_begin + right, moved->col_end + right};
-          visit(l, inside, shifted);
+          shifted.part = in_checkpoint(l, run.part);
+          visit(l, in_checkpoint(l, intersect(run.part, landing(l).local())), shifted);
         }
       });
     };
     status refused;
     for_each_part([&](std::int32_t l, const rect& inside, const piece_run&) {
-      if (!refused.ok() || inside.empty()) return;
-      const std::string& name = at(records_.sources, landing(l).source).name;
-      refused = is_declared(l) ? check_arrival(name, l, inside, tensor.type) : not_declared(name);
+      if (refused.ok() && !inside.empty()) refused = check_runtime_arrival(l, inside, tensor.type);
     });
     if (!refused.ok()) return refused;
     for_each_part([&](std::int32_t l, const rect& inside, const piece_run& run) {
@@ -170,24 +189,8 @@ class basic_ledger {
   }
 
   /// The jobs that write a param's pads: landings of zeros.
-  static void append_pads(const param_record& param, std::vector<land_job>& jobs) {
-    static constexpr std::byte zeros[8] = {};
-    if (param.plan.bytes() == 0) return;  // no storage
-    for (const planned_pad& pad : param.plan.pads) {
-      // A slot at a time where the param is mapped.
-      for (std::int64_t row = pad.local_row; row < pad.local_row + pad.rows;) {
-        const std::int64_t end = std::min(pad.local_row + pad.rows, (row / param.plan.slot_rows + 1) * param.plan.slot_rows);
-        land_job job{.source = zeros,
-                     .rows = end - row,
-                     .cols = pad.cols,
-                     .destination_row_stride_bytes = param.row_stride_bytes,
-                     .from = param.plan.spec.runtime,
-                     .to = param.plan.spec.runtime};
-        place(job, param, row, pad.local_col);
-        jobs.push_back(job);
-        row = end;
-      }
-    }
+  static void append_pads(const param_record& param, vector<land_job>& jobs) {
+    for (const planned_pad& pad : param.plan.pads) append_zeros(param, rect_of(pad), jobs);
   }
 
   /// Gives claims back, latest first (a refused batch).
@@ -222,11 +225,11 @@ class basic_ledger {
     if (landing(l).twins != no_index) at(together_, landing(l).twins).clear();
   }
 
-  /// Calls `missing(landing, rect)`, checkpoint coordinates, for everything that must still arrive before `finish`:
-  /// each declared part, the scale of each FP8 row, the weight of each scale.
+  /// Calls `missing(landing, rect)`, checkpoint coordinates, for everything of `count` landings that must still arrive
+  /// before they can be committed: each declared part, the scale of each FP8 row, the weight of each scale.
   template <class Missing>
-  void for_each_gap(Missing&& missing) const {
-    for (std::int32_t l = 0; l < static_cast<std::int32_t>(records_.landings.size()); ++l) {
+  void for_each_gap(std::int32_t first, std::int32_t count, Missing&& missing) const {
+    for (std::int32_t l = first; l < first + count; ++l) {
       const landing_record& part = landing(l);
       if (!is_first_twin(l)) continue;
       const auto report = [&](const rect& gap) { missing(l, gap); };
@@ -243,12 +246,12 @@ class basic_ledger {
     }
   }
 
-  /// Calls `visit(landing, rect)` for each run of rows that arrived in the stored format of a view that converts.
+  /// Calls `visit(rect)` for each run of a landing's rows that arrived in the stored format of a view that converts; for
+  /// one of the names that share bytes.
   template <class Visit>
-  void for_each_stored_run(Visit&& visit) const {
-    for (std::int32_t l = 0; l < static_cast<std::int32_t>(records_.landings.size()); ++l)
-      if (is_first_twin(l) && param_of(l).plan.spec.converts())
-        effective(l).stored.for_each_covered(landing(l).needed, [&](const rect& run) { visit(l, run); });
+  void for_each_stored_run(std::int32_t l, Visit&& visit) const {
+    if (is_first_twin(l) && param_of(l).plan.spec.converts())
+      effective(l).stored.for_each_covered(landing(l).needed, visit);
   }
 
   /// Whether anything of the source arrived in this update, needed here or not.
@@ -265,10 +268,16 @@ class basic_ledger {
       if (!effective(l).empty()) return true;
     return false;
   }
+  /// Whether all of a landing has arrived, in one form.
+  bool is_whole(std::int32_t l) const {
+    return effective(l).runtime.contains(landing(l).needed) || effective(l).stored.contains(landing(l).needed);
+  }
   bool arrived_any(std::int32_t twin_group) const { return !at(together_, twin_group).empty(); }
+  bool is_complete() const { return complete_; }
   bool is_declared_source(std::int32_t source) const { return at(declared_, source) != 0; }
 
-  /// Ends an update that wrote: after a success the kept values that came are valid, after a failure they are not.
+  /// Ends an update whose writes lasted: after a success the kept values that came are valid, after a failure they are
+  /// not.
   void settle(bool succeeded) {
     for (std::size_t i = 0; i < written_.size(); ++i) {
       if (written_[i] == 0) continue;
@@ -279,10 +288,14 @@ class basic_ledger {
     }
   }
 
+  /// Per source: whether a successful update has brought its value, which then serves where the source is kept.
+  const std::vector<std::uint8_t>& kept() const { return kept_valid_; }
+  void restore_kept(const std::vector<std::uint8_t>& kept) { kept_valid_ = kept; }
+
  private:
   struct arrivals {
-    coverage stored = {};
-    coverage runtime = {};
+    basic_coverage<Use> stored = {};
+    basic_coverage<Use> runtime = {};
     bool empty() const { return stored.empty() && runtime.empty(); }
     void clear() {
       stored.clear();
@@ -290,7 +303,7 @@ class basic_ledger {
     }
   };
 
-  static coverage& form(arrivals& of, bool stored) { return stored ? of.stored : of.runtime; }
+  static basic_coverage<Use>& form(arrivals& of, bool stored) { return stored ? of.stored : of.runtime; }
   const landing_record& landing(std::int32_t l) const { return at(records_.landings, l); }
   const param_record& param_of(std::int32_t l) const { return at(records_.params, landing(l).param); }
   const arrivals& effective(std::int32_t l) const {
@@ -373,47 +386,176 @@ class basic_ledger {
     return {};
   }
 
-  /// Points a job at an element of a param's matrix form.
-  static void place(land_job& job, const param_record& param, std::int64_t row, std::int64_t col) {
-    job.map = param.map;
+  /// Appends what lands a rectangle of a param's matrix form (of one slot where it is mapped); `job` says from where.
+  static void append_landing(land_job job, const param_record& param, const rect& local, vector<land_job>& jobs) {
+    const storage_map& map = param.plan.map;
+    job.rows = local.rows();
+    job.cols = local.cols();
+    job.destination_row_stride_bytes = param.row_stride_bytes;
     if (param.map == unmapped) {
-      job.destination = param.row(row) + col * bytes_of(job.to);
+      job.destination = param.row(local.row_begin) + local.col_begin * bytes_of(job.to);
+      jobs.push_back(job);
       return;
     }
-    job.destination = param.slot_of(row);
-    job.map_row = row % param.plan.slot_rows;
-    job.map_col = col;
+    job.destination = param.slot_of(local.row_begin);
+    if (map.mn_major_bytes == 0) {
+      job.map = param.map;
+      job.map_row = local.row_begin % param.plan.slot_rows;
+      job.map_col = local.col_begin;
+      jobs.push_back(job);
+      return;
+    }
+    // Rows that stay neighbours are columns of the transpose.
+    const std::byte* source = job.source;
+    std::byte* slot = job.destination + local.col_begin * param.row_stride_bytes;
+    std::swap(job.source_row_stride_bytes, job.source_col_stride_bytes);
+    job.rows = local.cols();
+    const std::int64_t first = local.row_begin % param.plan.slot_rows, last = first + local.rows();
+    for (std::int64_t row = first; row < last; row += job.cols) {
+      const std::int64_t to = map_row(map, row);
+      job.cols = 1;
+      while (row + job.cols < last && map_row(map, row + job.cols) == to + job.cols) ++job.cols;
+      job.source = source + (row - first) * job.source_col_stride_bytes;
+      job.destination = slot + to * map.mn_major_bytes;
+      jobs.push_back(job);
+    }
   }
 
-  /// Claims a whole runtime tensor in kernel order: its bytes are copied as they are, but for the pads.
-  status admit_mapped(std::int32_t id, const tensor_ref& rows, const box& part, admission& out) {
+  static rect rect_of(const planned_pad& pad) {
+    return {pad.local_row, pad.local_row + pad.rows, pad.local_col, pad.local_col + pad.cols};
+  }
+
+  /// Appends landings of zeros, a slot at a time.
+  static void append_zeros(const param_record& param, const rect& local, vector<land_job>& jobs) {
+    static constexpr std::byte zeros[8] = {};
+    if (param.plan.bytes() == 0 || local.empty()) return;  // maybe no storage
+    const land_job job{.source = zeros, .from = param.plan.spec.runtime, .to = param.plan.spec.runtime};
+    for (std::int64_t row = local.row_begin; row < local.row_end;) {
+      const std::int64_t end = std::min(local.row_end, (row / param.plan.slot_rows + 1) * param.plan.slot_rows);
+      append_landing(job, param, {row, end, local.col_begin, local.col_end}, jobs);
+      row = end;
+    }
+  }
+
+  /// A rectangle of a landing's place in its param, in checkpoint coordinates.
+  rect in_checkpoint(std::int32_t l, const rect& local) const {
+    const std::int64_t down = landing(l).needed.row_begin - landing(l).local_row;
+    const std::int64_t right = landing(l).needed.col_begin;
+    return {local.row_begin + down, local.row_end + down, local.col_begin + right, local.col_end + right};
+  }
+
+  /// Whether a part of a landing may arrive in runtime form; refused by the checkpoint name.
+  status check_runtime_arrival(std::int32_t l, const rect& part, dtype type) const {
+    const std::string& name = at(records_.sources, landing(l).source).name;
+    return is_declared(l) ? check_arrival(name, l, part, type) : not_declared(name);
+  }
+
+  /// Calls `visit(rect)`, in the matrix form before the map, for what a part of the matrix in kernel order holds: runs
+  /// of rows of one slot, ascending.
+  template <class Visit>
+  static void for_each_held(const planned_param& plan, const rect& part, Visit&& visit) {
+    // Shuffles stay inside 32 rows; steps with halves do not.
+    bool is_near = true;
+    for (const row_step& step : plan.map.steps) is_near &= step.half_rows == 0;
+    for (std::int64_t row = part.row_begin; row < part.row_end;) {
+      const std::int64_t slot = row / plan.slot_storage_rows, slot_begin = slot * plan.slot_storage_rows;
+      const std::int64_t row_end = std::min(part.row_end, slot_begin + plan.slot_storage_rows);
+      rect kept{row - slot_begin, row_end - slot_begin, part.col_begin, part.col_end};  // rows as the steps leave them
+      if (plan.map.mn_major_bytes != 0) kept = {kept.col_begin, kept.col_end, kept.row_begin, kept.row_end};
+      row = row_end;
+      const std::int64_t first = is_near ? kept.row_begin / 32 * 32 : 0;
+      const std::int64_t last = is_near ? std::min(ceil_div(kept.row_end, 32) * 32, plan.slot_rows) : plan.slot_rows;
+      const bool is_whole = kept.row_begin == first && kept.row_end == last;
+      const auto is_held = [&](std::int64_t r) {
+        const std::int64_t to = map_row(plan.map, r);
+        return kept.row_begin <= to && to < kept.row_end;
+      };
+      for (std::int64_t begin = first; begin < last;) {
+        std::int64_t end = is_whole ? last : begin;
+        while (end < last && is_held(end)) ++end;
+        if (begin < end)
+          visit(rect{slot * plan.slot_rows + begin, slot * plan.slot_rows + end, kept.col_begin, kept.col_end});
+        begin = end + 1;
+      }
+    }
+  }
+
+  /// What a run of a tensor in kernel order must be, so that its bytes can be copied as they are.
+  static status check_order(const param_record& param, const piece_run& run, const box& part) {
+    if (!param.plan.map.swizzled) return {};
+    const rect& cut = run.part;
+    if ((cut.row_begin | cut.row_end) % 128 != 0 || (cut.col_begin | cut.col_end) % 4 != 0)
+      return refuse(error_code::unsupported, param.name(), "a part cut on 128 rows and 4 columns (Swizzle128x4)",
+                    to_string(part));
+    if (run.col_stride_bytes != 1 || run.row_stride_bytes != cut.cols())
+      return refuse(error_code::unsupported, param.name(), "dense bytes in 128x4 order (Swizzle128x4)",
+                    "a strided tensor");
+    return {};
+  }
+
+  /// The job that copies a run of a tensor in kernel order as it is. A swizzled one is [rows / 128, cols * 128] bytes,
+  /// whatever part of the param's columns it has.
+  static land_job copy_job(const param_record& param, const piece_run& run) {
+    const rect& part = run.part;
+    const dtype type = param.plan.spec.runtime;
+    land_job job{.source = run.source,
+                 .destination = param.row(part.row_begin) + part.col_begin * bytes_of(type),
+                 .rows = part.rows(),
+                 .cols = part.cols(),
+                 .source_row_stride_bytes = run.row_stride_bytes,
+                 .source_col_stride_bytes = run.col_stride_bytes,
+                 .destination_row_stride_bytes = param.row_stride_bytes,
+                 .from = type,
+                 .to = type,
+                 .memory = run.memory};
+    if (!param.plan.map.swizzled) return job;
+    job.destination = param.row(part.row_begin) + part.col_begin * 128;
+    job.rows /= 128;
+    job.cols *= 128;
+    job.source_row_stride_bytes *= 128;
+    job.destination_row_stride_bytes *= 128;
+    return job;
+  }
+
+  /// Claims what a part of a runtime tensor in kernel order holds, and copies its bytes as they are, but for the pads.
+  ///
+  /// Swizzled: the part is cut on 128 rows and 4 columns; it lies dense, in 128x4 order of its own
+  template <class ForEachRun>
+  status admit_mapped(std::int32_t id, ForEachRun&& for_each_stored, const box& part, admission& out) {
     const param_record& param = at(records_.params, id);
-    if (!part.whole || !rows.row_major())
-      return refuse(error_code::unsupported, param.name(), "the whole tensor in kernel order, row-major",
-                    part.whole ? "a strided one" : to_string(part));
-    for (std::int32_t l = param.first_landing; l < param.first_landing + param.landing_count; ++l) {
-      const std::string& name = at(records_.sources, landing(l).source).name;
-      status refused = is_declared(l) ? check_arrival(name, l, landing(l).needed, rows.type) : not_declared(name);
-      if (refused.ok() && landing(l).twins != no_index)
-        refused = refuse(error_code::unsupported, param.name(), "a tensor of one name", "a twin's");
-      if (!refused.ok()) return refused;
-    }
-    for (std::int32_t l = param.first_landing; l < param.first_landing + param.landing_count; ++l) {
-      at(arrived_, l).runtime.insert(landing(l).needed);
-      out.claims.push_back({landing(l).source, l, landing(l).needed, false, false});
-    }
-    out.needed_bytes += param.plan.bytes();
-    out.lands.push_back({.source = static_cast<const std::byte*>(rows.data),
-                         .destination = param.data,
-                         .rows = param.plan.rows,
-                         .cols = param.plan.cols,
-                         .source_row_stride_bytes = param.plan.row_bytes(),
-                         .source_col_stride_bytes = bytes_of(rows.type),
-                         .destination_row_stride_bytes = param.row_stride_bytes,
-                         .from = rows.type,
-                         .to = rows.type,
-                         .memory = rows.memory});
-    append_pads(param, out.pads);
+    const dtype type = param.plan.spec.runtime;
+    const auto for_each_part = [&](const piece_run& run, auto&& visit) {
+      for_each_held(param.plan, run.part, [&](const rect& held) {
+        for (std::int32_t l = param.first_landing; l < param.first_landing + param.landing_count; ++l)
+          if (const rect inside = intersect(held, landing(l).local()); !inside.empty())
+            visit(l, in_checkpoint(l, inside));
+      });
+    };
+    status refused;
+    for_each_stored([&](const piece_run& run) {
+      if (refused.ok()) refused = check_order(param, run, part);
+      for_each_part(run, [&](std::int32_t l, const rect& inside) {
+        if (refused.ok()) refused = check_runtime_arrival(l, inside, type);
+        if (refused.ok() && landing(l).twins != no_index)
+          refused = refuse(error_code::unsupported, param.name(), "a tensor of one name", "a twin's");
+      });
+    });
+    if (!refused.ok()) return refused;
+    for_each_stored([&](const piece_run& run) {
+      const std::size_t claimed = out.claims.size();
+      for_each_part(run, [&](std::int32_t l, const rect& inside) {
+        at(arrived_, l).runtime.insert(inside);
+        out.claims.push_back({landing(l).source, l, inside, false, false});
+        out.needed_bytes += inside.elements() * bytes_of(type);
+      });
+      if (out.claims.size() == claimed) return;  // nothing but pads
+      out.lands.push_back(copy_job(param, run));
+      out.landed.push_back({param.first_landing, {}, true, false});
+      for_each_held(param.plan, run.part, [&](const rect& held) {
+        for (const planned_pad& pad : param.plan.pads) append_zeros(param, intersect(held, rect_of(pad)), out.pads);
+      });
+      out.padded.resize(out.pads.size(), param.first_landing);
+    });
     return {};
   }
 
@@ -423,36 +565,41 @@ class basic_ledger {
     const landing_record& where = landing(l);
     const param_record& param = param_of(l);
     const bool stored = param.plan.spec.converts() && type == param.plan.spec.stored;
-    const auto job_for = [&](const rect& of) {
+    const auto append = [&](const rect& of, vector<land_job>& jobs, vector<landed_part>& parts) {
+      const std::size_t first = jobs.size();
       const dtype to = stored ? type : param.plan.spec.runtime;
-      land_job job{.source = run.at(of.row_begin, of.col_begin),
-                   .rows = of.rows(),
-                   .cols = of.cols(),
-                   .source_row_stride_bytes = run.row_stride_bytes,
-                   .source_col_stride_bytes = run.col_stride_bytes,
-                   .destination_row_stride_bytes = param.row_stride_bytes,
-                   .from = to == dtype::fp4_e2m1x2 ? to : type,  // files spell packed fp4 U8
-                   .to = to,
-                   .memory = run.memory};
-      place(job, param, where.local_row + of.row_begin - where.needed.row_begin,
-            of.col_begin - where.needed.col_begin);
-      return job;
+      const land_job job{.source = run.at(of.row_begin, of.col_begin),
+                         .source_row_stride_bytes = run.row_stride_bytes,
+                         .source_col_stride_bytes = run.col_stride_bytes,
+                         .from = to == dtype::fp4_e2m1x2 ? to : type,  // files spell packed fp4 U8
+                         .to = to,
+                         .memory = run.memory};
+      const std::int64_t row = where.local_row + of.row_begin - where.needed.row_begin;
+      const std::int64_t col = of.col_begin - where.needed.col_begin;
+      append_landing(job, param, {row, row + of.rows(), col, col + of.cols()}, jobs);
+      const bool is_transposed = param.plan.map.mn_major_bytes != 0;
+      std::int64_t begin = of.row_begin;
+      for (std::size_t i = first; i < jobs.size(); ++i) {
+        const std::int64_t end = begin + (is_transposed ? jobs[i].cols : of.rows());
+        parts.push_back({l, {begin, end, of.col_begin, of.col_end}, false, is_transposed});
+        begin = end;
+      }
     };
     out.needed_bytes += part.elements() * bytes_of(type);
     form(at(arrived_, l), stored).insert(part);
     out.claims.push_back({where.source, l, part, stored, false});
     if (where.twins == no_index) {
-      out.lands.push_back(job_for(part));
+      append(part, out.lands, out.landed);
       return;
     }
-    coverage& together = form(at(together_, where.twins), stored);
+    basic_coverage<Use>& together = form(at(together_, where.twins), stored);
     together.for_each_covered(part, [&](const rect& again) {
-      out.compares.push_back(job_for(again));
-      out.compared_groups.push_back(where.twins);
+      append(again, out.compares, out.compared);
+      out.compared_groups.resize(out.compares.size(), where.twins);
     });
     const std::size_t first_new = out.claims.size();
     together.for_each_missing(part, [&](const rect& fresh) {
-      out.lands.push_back(job_for(fresh));
+      append(fresh, out.lands, out.landed);
       out.claims.push_back({where.source, l, fresh, stored, true});
     });
     for (std::size_t i = first_new; i < out.claims.size(); ++i) together.insert(out.claims[i].part);
@@ -478,14 +625,14 @@ class basic_ledger {
     });
   }
 
-  const registry& records_;
+  const basic_registry<Use>& records_;
   bool complete_ = true;
-  std::vector<arrivals> arrived_ = {};       ///< per landing
-  std::vector<arrivals> together_ = {};      ///< per twin group: what came under any of its names
-  std::vector<std::uint8_t> declared_ = {};          ///< per source
-  std::vector<std::int32_t> spelling_ = {};  ///< per source: the spelling used in this update
-  std::vector<std::uint8_t> written_ = {};           ///< per source
-  std::vector<std::uint8_t> kept_valid_ = {};        ///< per source: a successful update has brought its value
+  vector<arrivals> arrived_ = {};         ///< per landing
+  vector<arrivals> together_ = {};        ///< per twin group: what came under any of its names
+  vector<std::uint8_t> declared_ = {};    ///< per source
+  vector<std::int32_t> spelling_ = {};    ///< per source: the spelling used in this update
+  vector<std::uint8_t> written_ = {};     ///< per source
+  vector<std::uint8_t> kept_valid_ = {};  ///< per source: a successful update has brought its value
 };
 
 using ledger = basic_ledger<>;

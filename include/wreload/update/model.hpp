@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "../core/on_use.hpp"
 #include "../executor/host.hpp"
 #include "../layout/describe.hpp"
 #include "../numerics/environment.hpp"
@@ -60,6 +61,13 @@ class model {
   void ignore(std::string_view pattern) { core_.ignored.emplace_back(pattern); }
   void foreign(std::string_view pattern) { core_.foreign.emplace_back(pattern); }
 
+  /// The arena that all params lie in: for mode swap, `rollback`, `sleep` and `wake`. It must outlive the model.
+  status use(typename Executor::arena& pages) {
+    if (core_.sealed) return refuse(error_code::wrong_state, {}, "a model that is not sealed", "a sealed one");
+    core_.pages = &pages;
+    return {};
+  }
+
   /// Builds the name index, fixes addresses, loads kernels, writes pads. Nothing is allocated on the device after it.
   /// Waits for the pads. Refuses flush-to-zero and -ffinite-math-only, names that collide, params that share bytes.
   /// May be called again after an execution error (no device memory).
@@ -69,6 +77,8 @@ class model {
       return refuse(error_code::bad_environment, {}, "IEEE subnormals and NaN on the host",
                     "flush-to-zero, denormals-are-zero or -ffinite-math-only");
     if (core_.records.params.empty()) return refuse(error_code::bad_argument, {}, "at least one layer", "none");
+    if (core_.pages != nullptr)
+      if (status refused = detail::check_in_arena(core_); !refused.ok()) return refused;
     if (!core_.indexed) {
       if (status refused = core_.records.index(); !refused.ok()) return refused;
       core_.books.seal();
@@ -82,14 +92,15 @@ class model {
                          .flags = static_cast<std::int64_t>(core_.records.twin_groups.size())};
     if (status failed = core_.run.reserve(needs); !failed.ok()) return failed;
     if (status failed = write_pads(); !failed.ok()) return failed;
+    core_.layer_versions.resize(core_.records.layers.size());
     core_.sealed_bytes = core_.run.allocated_bytes();
     core_.sealed = true;
     return {};
   }
 
   /// Opens an update. On a refusal `*error` says why and the returned handle is closed. Refuses while another update is
-  /// open, a given stream is being captured, a tensor is not where it was, the base version is another, or a partial
-  /// update meets an `undefined` model.
+  /// open or the model sleeps, a given stream is being captured, a tensor is not where it was, the base version is another,
+  /// a partial update meets an `undefined` model, or the mode lacks memory.
   update_type start(const start_options& options, status* error) {
     *error = check_start(options);
     if (!error->ok()) return {};
@@ -97,18 +108,90 @@ class model {
       return detail::matches_any(core_.foreign, name) || detail::matches_any(core_.ignored, name);
     };
     *error = core_.books.open(options.scope, elsewhere);
-    if (error->ok()) *error = core_.run.begin(options.readers);
+    // Staged and swap write no live byte before `commit`, which waits for the readers then.
+    const bool writes_at_once = options.mode == update_mode::direct || options.mode == update_mode::layerwise;
+    if (error->ok()) *error = core_.run.begin(writes_at_once ? options.readers : std::span<const stream_ref>());
     if (!error->ok()) return {};
     sessions_.emplace_back(core_, options);
-    return update_type(sessions_);
+    *error = sessions_.back().open();
+    update_type opened(sessions_);
+    return error->ok() ? static_cast<update_type&&>(opened) : update_type();
   }
 
   /// Looks a checkpoint name (any spelling) up.
   tensor_id find(std::string_view name) const { return {core_.records.find_name(name)}; }
 
   model_state state() const { return core_.state; }
-  /// Successful finishes so far.
+  /// Of the weights that serve: successful finishes so far; after a rollback that of the generation gone back to. No number
+  /// is given twice.
   std::int64_t version() const { return core_.version; }
+  /// The version whose update wrote a layer last; -1 for a name that no layer has.
+  std::int64_t layer_version(std::string_view layer) const {
+    for (std::size_t i = 0; i < core_.layer_versions.size(); ++i)
+      if (core_.records.layers[i].name == layer) return core_.layer_versions[i];
+    return -1;
+  }
+
+  /// Whether the generation before the last swap is still there.
+  bool can_roll_back() const { return core_.previous.has_value() && !core_.update_open; }
+
+  /// Goes back to the generation that the last update in mode swap replaced; again: forward. Waits for `readers`; the
+  /// device must be idle otherwise. After an error all is as before; but where the exchange failed half way
+  /// (`wrote_anything`) the model is `asleep`.
+  status rollback(std::span<const stream_ref> readers = {}) {
+    if (core_.update_open) return refuse(error_code::wrong_state, {}, "no open update", "one that is open");
+    if (!core_.previous)
+      return refuse(error_code::wrong_state, {}, "a generation that the last update in mode swap replaced", "none");
+    if (status failed = wait_for(readers); !failed.ok()) return failed;
+    bool torn = false;
+    if (status failed = core_.pages->exchange(&torn); !failed.ok()) {
+      if (torn) core_.lose_pages();
+      failed.wrote_anything = torn;
+      return failed;
+    }
+    const detail::generation now = core_.current();
+    core_.become(*core_.previous);
+    core_.previous = now;
+    return {};
+  }
+
+  /// Saves what no update brings again (static and kept params, and what follows from those alone) to the host and gives the arena's pages back. Until `wake`
+  /// every `start` is refused. Waits for `readers`; the device must be idle otherwise.
+  status sleep(std::span<const stream_ref> readers = {}) {
+    if (!core_.sealed || core_.pages == nullptr)
+      return refuse(error_code::wrong_state, {}, "a sealed model in an arena", "none");
+    if (core_.update_open) return refuse(error_code::wrong_state, {}, "no open update", "one that is open");
+    if (core_.state == model_state::asleep) return refuse(error_code::wrong_state, {}, "a model awake", "one asleep");
+    if (status failed = wait_for(readers); !failed.ok()) return failed;
+    const std::vector<std::uint8_t> lasting = lasting_params();
+    const auto lasts = [&](const param_record& param) { return lasting[static_cast<std::size_t>(&param - core_.records.params.data())] != 0; };
+    if (status failed = auditor().copy(&saved_, lasts); !failed.ok()) return failed;
+    core_.previous.reset();
+    core_.state = model_state::asleep;
+    return core_.pages->drop();
+  }
+
+  /// Takes pages at the same addresses, restores what `sleep` saved and writes pads. The model is then `undefined` until a
+  /// complete update. After an error it sleeps on. Where a failed exchange has lost the pages nothing was saved: the engine
+  /// writes static params anew after this, and kept values have to come.
+  status wake() {
+    if (core_.state != model_state::asleep) return refuse(error_code::wrong_state, {}, "a model asleep", "one awake");
+    if (!core_.pages->is_resident())
+      if (status failed = core_.pages->restore(); !failed.ok()) return failed;
+    typename Executor::lane lane = core_.run.open_own();
+    for (const model_snapshot::tensor& each : saved_.tensors) {
+      const param_record& param = at(core_.records.params, core_.records.find_param(each.name));
+      for (std::int64_t r = 0; r < param.plan.rows; ++r)
+        if (status failed = core_.run.write(lane, param.row(r), each.bytes.data() + r * param.plan.row_bytes(),
+                                            param.plan.row_bytes());
+            !failed.ok())
+          return failed;
+    }
+    if (status failed = write_pads(); !failed.ok()) return failed;
+    saved_ = {};
+    core_.state = model_state::undefined;
+    return {};
+  }
   Executor& executor() { return core_.run; }
 
   /// The registered tensors, in order of `add`.
@@ -139,14 +222,54 @@ class model {
  private:
   detail::auditor<Executor> auditor() { return detail::auditor<Executor>(core_); }
 
+  /// Per param: whether it is static or kept, or computed from such alone.
+  std::vector<std::uint8_t> lasting_params() const {
+    std::vector<std::uint8_t> lasting;
+    for (const param_record& param : core_.records.params)
+      lasting.push_back(param.plan.spec.fixed || param.plan.spec.kept);
+    for (const computed_record& record : core_.records.computed) {
+      bool all = true;
+      for (const std::int32_t source : record.sources) all = all && at(lasting, source) != 0;
+      at(lasting, record.param) = all;
+    }
+    return lasting;
+  }
+
+  /// Returns when what these streams were given is done.
+  status wait_for(std::span<const stream_ref> readers) {
+    if (status failed = core_.run.begin(readers); !failed.ok()) return failed;
+    typename Executor::lane lane = core_.run.open_own();
+    if (status failed = core_.run.combine(lane, {}); !failed.ok()) return failed;  // a write, which waits for them
+    return core_.run.wait(lane);
+  }
+
+  status check_mode(const start_options& options) const {
+    const auto bad = [&](error_code code, std::string expected, std::string got) {
+      return refuse(code, "mode " + std::string(name_of(options.mode)), std::move(expected), std::move(got));
+    };
+    const bool is_aside = options.mode == update_mode::layerwise || options.mode == update_mode::staged;
+    if (is_aside && options.staging.lent.empty() && options.staging.budget_bytes <= 0)
+      return bad(error_code::bad_argument, "memory aside: lent, or a budget", "neither");
+    if (options.staging.or_direct && options.mode != update_mode::layerwise)
+      return bad(error_code::bad_argument, "or_direct in mode layerwise only", "it here");
+    if (!options.digests.empty() && options.mode != update_mode::staged)
+      return bad(error_code::bad_argument, "a sender's digests in mode staged only", "them here");
+    if (options.mode != update_mode::swap) return {};
+    if (options.undo != undo_mode::none)
+      return bad(error_code::bad_argument, "no undo image: the old generation stays", "one");
+    if (core_.pages == nullptr) return bad(error_code::wrong_state, "a model in an arena (see model::use)", "none");
+    if (core_.pages->spare() == nullptr) return bad(error_code::wrong_state, "an arena with spare pages", "one without");
+    return {};
+  }
+
   status check_start(const start_options& options) {
     const auto bad = [](error_code code, std::string expected, std::string got) {
       return refuse(code, {}, std::move(expected), std::move(got));
     };
     if (!core_.sealed) return bad(error_code::wrong_state, "a sealed model", "one that is not");
     if (core_.update_open) return bad(error_code::wrong_state, "no open update", "one that is open");
-    if (options.mode != update_mode::direct)
-      return bad(error_code::unsupported, "mode direct", "a mode that this build does not have");
+    if (core_.state == model_state::asleep) return bad(error_code::wrong_state, "a model awake", "one asleep");
+    if (status refused = check_mode(options); !refused.ok()) return refused;
     if (options.base_version && *options.base_version != core_.version)
       return bad(error_code::wrong_base, "base version " + std::to_string(core_.version),
                  std::to_string(*options.base_version));
@@ -177,8 +300,8 @@ class model {
   }
 
   status write_pads() {
-    std::vector<fill_job> rectangles;
-    std::vector<land_job> mapped;
+    dependent<std::vector<fill_job>, Executor> rectangles;
+    dependent<std::vector<land_job>, Executor> mapped;
     for (const param_record& param : core_.records.params) {
       if (param.map != unmapped) ledger::append_pads(param, mapped);
       if (param.map != unmapped || param.plan.bytes() == 0) continue;  // none, or no storage
@@ -195,6 +318,7 @@ class model {
   }
 
   detail::model_core<Executor> core_;
+  model_snapshot saved_ = {};                           ///< while it sleeps
   std::list<detail::session<Executor>> sessions_ = {};  ///< of the handles that live; at most one is open
 };
 

@@ -4,11 +4,13 @@
 #include <atomic>
 #include <cstdint>
 #include <ctime>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "../core/light_lock.hpp"
+#include "../core/on_use.hpp"
 #include "../executor/executor.hpp"
 #include "ledger.hpp"
 #include "pattern.hpp"
@@ -30,6 +32,16 @@ inline bool matches_any(const std::vector<std::string>& patterns, std::string_vi
   return false;
 }
 
+/// What belongs to the bytes of a generation.
+struct generation {
+  std::int64_t version = 0;
+  model_state state = model_state::undefined;
+  std::vector<std::int64_t> layer_versions = {};
+  std::vector<std::uint8_t> kept = {};  ///< see `ledger::kept`
+  std::uint64_t digest = 0;
+  bool has_digest = false;
+};
+
 /// State of a model. `lock` guards the ledger and the update's books; executors are called outside it, except where
 /// the order of two lanes matters.
 template <executor Executor>
@@ -38,11 +50,11 @@ struct model_core {
   explicit model_core(Args&&... args) : run(static_cast<Args&&>(args)...) {}
 
   Executor run;
-  registry records = {};
-  ledger books{records};
+  dependent<registry, Executor> records = {};
+  dependent<ledger, Executor> books{records};
   std::vector<std::string> ignored = {};
   std::vector<std::string> foreign = {};
-  std::vector<dequant_key> keys = {};       ///< distinct conversions of the model
+  dependent<std::vector<dequant_key>, Executor> keys = {};  ///< distinct conversions of the model
   std::vector<std::int32_t> key_of = {};    ///< per param: index into keys, or -1
   light_lock lock = {};
   bool indexed = false;                     ///< `seal` has got past what depends on the layers
@@ -50,9 +62,31 @@ struct model_core {
   bool update_open = false;
   std::atomic<model_state> state = model_state::undefined;
   std::atomic<std::int64_t> version = 0;
+  std::int64_t latest_version = 0;          ///< `version`, but for rollbacks
+  std::vector<std::int64_t> layer_versions = {};  ///< per layer: the update that wrote it last
+  typename Executor::arena* pages = nullptr;      ///< that the params lie in; null: somewhere else
+  std::optional<generation> previous = {};        ///< on the arena's spare pages
   std::int64_t sealed_bytes = 0;            ///< executor memory right after `seal`
   std::uint64_t last_digest = 0;            ///< of all tensors, where the last update asked for it
   bool has_digest = false;
+
+  generation current() const { return {version, state, layer_versions, books.kept(), last_digest, has_digest}; }
+  void become(const generation& other) {
+    version = other.version;
+    state = other.state;
+    layer_versions = other.layer_versions;
+    books.restore_kept(other.kept);
+    last_digest = other.digest;
+    has_digest = other.has_digest;
+  }
+  /// An exchange has failed half way: there are no pages, as in sleep, and nothing was saved.
+  void lose_pages() {
+    (void)pages->drop();
+    previous.reset();
+    books.restore_kept(std::vector<std::uint8_t>(records.sources.size()));
+    has_digest = false;
+    state = model_state::asleep;
+  }
 };
 
 }  // namespace wreload::detail

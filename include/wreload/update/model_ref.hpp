@@ -29,6 +29,8 @@ class update_ref {
   }
 
   bool is_open() const { return update_ != nullptr && calls_->is_open(update_); }
+  bool is_prepared() const { return update_ != nullptr && calls_->is_prepared(update_); }
+  bool is_committed() const { return update_ != nullptr && calls_->is_committed(update_); }
   status load(std::span<const piece> pieces, event_ref ready = {}) {
     return update_ == nullptr ? closed() : calls_->load(update_, pieces, ready);
   }
@@ -42,6 +44,8 @@ class update_ref {
   status retract(std::string_view name) { return update_ == nullptr ? closed() : calls_->retract(update_, name); }
   status prepare() { return update_ == nullptr ? closed() : calls_->prepare(update_); }
   status commit(event_ref* done = nullptr) { return update_ == nullptr ? closed() : calls_->commit(update_, done); }
+  status settle() { return update_ == nullptr ? closed() : calls_->settle(update_); }
+  status doubt() { return update_ == nullptr ? closed() : calls_->doubt(update_); }
   status publish() { return update_ == nullptr ? closed() : calls_->publish(update_); }
   status finish() { return update_ == nullptr ? closed() : calls_->finish(update_); }
   status abort() { return update_ == nullptr ? status{} : calls_->abort(update_); }
@@ -58,7 +62,11 @@ class update_ref {
     status (*retract)(void*, std::string_view);
     status (*prepare)(void*);
     status (*commit)(void*, event_ref*);
+    status (*settle)(void*);
+    status (*doubt)(void*);
     status (*publish)(void*);
+    bool (*is_prepared)(const void*);
+    bool (*is_committed)(const void*);
     status (*finish)(void*);
     status (*abort)(void*);
     const wreload::report& (*report)(const void*);
@@ -86,7 +94,11 @@ class update_ref {
       [](void* u, std::string_view name) { return as<E>(u).retract(name); },
       [](void* u) { return as<E>(u).prepare(); },
       [](void* u, event_ref* done) { return as<E>(u).commit(done); },
+      [](void* u) { return as<E>(u).settle(); },
+      [](void* u) { return as<E>(u).doubt(); },
       [](void* u) { return as<E>(u).publish(); },
+      [](const void* u) { return as<E>(u).is_prepared(); },
+      [](const void* u) { return as<E>(u).is_committed(); },
       [](void* u) { return as<E>(u).finish(); },
       [](void* u) { return as<E>(u).abort(); },
       [](const void* u) -> const wreload::report& { return as<E>(u).report(); },

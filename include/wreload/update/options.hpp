@@ -10,6 +10,7 @@
 #include "../core/box.hpp"
 #include "../core/tensor_ref.hpp"
 #include "addresses.hpp"
+#include "digest.hpp"
 #include "scope.hpp"
 
 namespace wreload {
@@ -20,8 +21,45 @@ enum class load_form : std::uint8_t {
   runtime,     ///< as the engine keeps it: named, shaped and typed as the runtime tensor; lands as it is
 };
 
-/// How an update reaches live storage. This build has `direct`; the others are refused at `start`.
-enum class update_mode : std::uint8_t { direct, layerwise, staged, swap };
+/// How an update reaches live storage.
+enum class update_mode : std::uint8_t {
+  direct,     ///< lands there; a failure leaves the model `undefined`
+  layerwise,  ///< keeps each layer aside, in checkpoint form, until it is whole; a failure after that: `undefined`
+  staged,     ///< keeps the whole update aside; `commit` is the only pause, and nothing before it touches live bytes
+  swap,       ///< builds the next generation on an arena's spare pages; `commit` exchanges the pages
+};
+
+constexpr std::string_view name_of(update_mode mode) {
+  switch (mode) {
+    case update_mode::direct: return "direct";
+    case update_mode::layerwise: return "layerwise";
+    case update_mode::staged: return "staged";
+    case update_mode::swap: return "swap";
+  }
+  return "?";
+}
+
+/// Memory for what `layerwise` and `staged` keep aside.
+///
+///   lent           the caller's, until the update has ended; `where` says what it is
+///   budget_bytes   else: taken from `where` at `start`, given back at the end. `no_limit`: as much as it takes, while
+///                  it loads
+///   or_direct      layerwise: a layer that finds no room goes to live storage at once (the report names it); else such a
+///                  load is refused
+struct staging_memory {
+  static constexpr std::int64_t no_limit = std::int64_t{1} << 62;
+
+  std::span<std::byte> lent = {};
+  std::int64_t budget_bytes = 0;
+  memory_kind where = memory_kind::device;
+  bool or_direct = false;
+};
+
+/// What `abort` (or a failure) can put back in the modes direct, layerwise and staged. Swap needs none.
+enum class undo_mode : std::uint8_t {
+  none,
+  host,  ///< the bytes that the update overwrites are copied to the host first; the first write to a tensor waits for that
+};
 
 /// Options of `start`; views must live until it has returned.
 struct start_options {
@@ -32,6 +70,10 @@ struct start_options {
   engine_addresses addresses = {};              ///< checked before anything else
   std::optional<std::int64_t> base_version = {};  ///< refuse unless the model is at this version
   bool detect_changes = false;                  ///< digest the model after the update: one more read of all bytes
+  staging_memory staging = {};                  ///< modes layerwise and staged
+  undo_mode undo = undo_mode::none;
+  std::span<const tile_digest> digests = {};    ///< mode staged: the sender's, of checkpoint tensors (see
+                                                ///< `append_digests`); `prepare` compares what has arrived with them
 };
 
 /// A name that was looked up once; valid for the life of the model.

@@ -45,12 +45,24 @@ struct param_record {
   std::int64_t row_stride_bytes = 0;
   std::int32_t first_landing = 0;  ///< its landings are neighbours in registry::landings
   std::int32_t landing_count = 0;
+  std::int32_t layer = no_index;     ///< index into registry::layers
   map_index map = unmapped;          ///< index into registry::maps
 
   const std::string& name() const { return plan.name; }
   std::byte* row(std::int64_t index) const { return data + index * row_stride_bytes; }
-  /// A slot's first byte, for mapped params.
-  std::byte* slot_of(std::int64_t index) const { return row(index / plan.slot_rows * plan.slot_rows); }
+  /// First byte of the slot that has this row of the matrix form before the map.
+  std::byte* slot_of(std::int64_t index) const { return row(index / plan.slot_rows * plan.slot_storage_rows); }
+};
+
+/// A layer: params and landings that are neighbours in the registry.
+struct layer_record {
+  std::string name = {};
+  std::int32_t first_param = 0;
+  std::int32_t param_count = 0;
+  std::int32_t first_landing = 0;
+  std::int32_t landing_count = 0;  ///< without those of second names (twins)
+  std::int32_t first_computed = 0;
+  std::int32_t computed_count = 0;
 };
 
 /// A checkpoint tensor of the model.
@@ -92,23 +104,34 @@ struct name_record {
 };
 
 /// Records of a model; grows until `index()`, then is read only.
-template <class = on_use>
+template <class Use = on_use>
 class basic_registry {
+  using layer_plan = dependent<wreload::layer_plan, Use>;
+  using planned_source = dependent<wreload::planned_source, Use>;
+
  public:
-  std::vector<param_record> params = {};
-  std::vector<source_record> sources = {};
-  std::vector<landing_record> landings = {};
-  std::vector<name_record> names = {};
-  std::vector<computed_record> computed = {};  ///< by level
-  std::vector<storage_map> maps = {};
-  std::vector<std::vector<std::int32_t>> twin_groups = {};  ///< landings on the same bytes, the first name's first
+  template <class T>
+  using vector = dependent<std::vector<T>, Use>;
+
+  vector<layer_record> layers = {};
+  vector<param_record> params = {};
+  vector<source_record> sources = {};
+  vector<landing_record> landings = {};
+  vector<name_record> names = {};
+  vector<computed_record> computed = {};  ///< by level
+  vector<storage_map> maps = {};
+  vector<vector<std::int32_t>> twin_groups = {};  ///< landings on the same bytes, the first name's first
 
   /// Adds a planned layer; one storage per param. On a refusal nothing was added.
   status add(layer_plan&& plan, std::span<const storage> memory) {
     if (status refused = check(plan, memory); !refused.ok()) return refused;
-    std::vector<std::int32_t> source_ids, param_ids;
+    vector<std::int32_t> source_ids, param_ids;
     for (planned_source& source : plan.sources) source_ids.push_back(add_source(std::move(source)));
     auto next = memory.begin();
+    layer_record layer{.name = plan.name,
+                       .first_param = static_cast<std::int32_t>(params.size()),
+                       .first_landing = static_cast<std::int32_t>(landings.size()),
+                       .first_computed = static_cast<std::int32_t>(computed.size())};
     for (planned_param& param : plan.params) {
       param_ids.push_back(param.has_storage() ? static_cast<std::int32_t>(params.size()) : no_index);
       if (!param.has_storage()) continue;
@@ -117,6 +140,7 @@ class basic_registry {
                           .row_stride_bytes = stride,
                           .first_landing = static_cast<std::int32_t>(landings.size()),
                           .landing_count = static_cast<std::int32_t>(param.landings.size()),
+                          .layer = static_cast<std::int32_t>(layers.size()),
                           .map = add_map(param.map)};
       ++next;
       for (const planned_landing& part : param.landings) {
@@ -136,6 +160,10 @@ class basic_registry {
     }
     link_scales(plan, param_ids);
     add_computed(param_ids);
+    layer.param_count = static_cast<std::int32_t>(params.size()) - layer.first_param;
+    layer.landing_count = static_cast<std::int32_t>(landings.size()) - layer.first_landing;
+    layer.computed_count = static_cast<std::int32_t>(computed.size()) - layer.first_computed;
+    layers.push_back(std::move(layer));
     return {};
   }
 
@@ -168,6 +196,9 @@ class basic_registry {
     return param_index_.find(name, [this](std::int32_t id) -> std::string_view { return at(params, id).name(); });
   }
 
+  /// Index into `layers` of the one a landing belongs to.
+  std::int32_t layer_of(std::int32_t landing) const { return at(params, at(landings, landing).param).layer; }
+
   const std::string& spelling(name_record name) const {
     const source_record& source = at(sources, name.source);
     return name.spelling == 0 ? source.name : at(source.spellings, name.spelling - 1);
@@ -195,7 +226,7 @@ class basic_registry {
   }
 
   /// From the layer's indices to the registry's, for the params just added.
-  void link_scales(const layer_plan& plan, const std::vector<std::int32_t>& param_ids) {
+  void link_scales(const layer_plan& plan, const vector<std::int32_t>& param_ids) {
     for (const std::int32_t id : param_ids) {
       if (id == no_index || at(params, id).plan.spec.scaled_by < 0) continue;
       std::int32_t scale = at(params, id).plan.spec.scaled_by;
@@ -209,7 +240,7 @@ class basic_registry {
     }
   }
 
-  void add_computed(const std::vector<std::int32_t>& param_ids) {
+  void add_computed(const vector<std::int32_t>& param_ids) {
     const auto first = static_cast<std::ptrdiff_t>(computed.size());
     for (const std::int32_t id : param_ids) {
       if (id == no_index || !at(params, id).plan.spec.is_computed()) continue;
@@ -293,7 +324,7 @@ class basic_registry {
 
   /// In any order of declaration: a second name may have a second name of its own.
   status land_twins() {
-    std::vector<std::pair<std::string, std::string>> open = twins_;
+    vector<std::pair<std::string, std::string>> open = twins_;
     while (!open.empty()) {
       const std::size_t before = open.size();
       for (std::size_t i = open.size(); i-- > 0;) {
@@ -341,7 +372,7 @@ class basic_registry {
 
   /// Params may interleave inside common rows (same stride), but never share a byte.
   status check_overlaps() const {
-    std::vector<const param_record*> order;
+    vector<const param_record*> order;
     for (const param_record& param : params)
       if (param.plan.bytes() > 0) order.push_back(&param);
     const auto address = [](const std::byte* data) { return reinterpret_cast<std::uintptr_t>(data); };
@@ -349,7 +380,7 @@ class basic_registry {
       return param.row(param.plan.rows - 1) + param.plan.row_bytes();
     };
     std::sort(order.begin(), order.end(), [&](auto* a, auto* b) { return address(a->data) < address(b->data); });
-    std::vector<const param_record*> open;  // params that reach beyond the current address
+    vector<const param_record*> open;  // params that reach beyond the current address
     for (const param_record* param : order) {
       std::erase_if(open, [&](const param_record* other) { return address(param->data) >= address(end(*other)); });
       for (const param_record* other : open) {
@@ -366,10 +397,10 @@ class basic_registry {
     return {};
   }
 
-  name_index param_index_ = {};
-  name_index source_index_ = {};
-  name_index name_index_ = {};
-  std::vector<std::pair<std::string, std::string>> twins_ = {};  ///< name, second name
+  basic_name_index<Use> param_index_ = {};
+  basic_name_index<Use> source_index_ = {};
+  basic_name_index<Use> name_index_ = {};
+  vector<std::pair<std::string, std::string>> twins_ = {};  ///< name, second name
 };
 
 using registry = basic_registry<>;

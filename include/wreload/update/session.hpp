@@ -4,30 +4,28 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "../core/on_use.hpp"
+#include "checks.hpp"
 #include "digest.hpp"
+#include "intake.hpp"
 #include "model_core.hpp"
 #include "options.hpp"
+#include "post_load.hpp"
+#include "spare_pages.hpp"
+#include "staged_digests.hpp"
+#include "staging.hpp"
+#include "undo_image.hpp"
 
 namespace wreload {
 
 namespace detail {
-
-/// How an accepted piece counts in the report.
-struct counted_piece {
-  using counter = load_count report::*;  // named: nvcc hands the declarator to gcc in a form that it warns of
-  std::int64_t bytes = 0;
-  counter as = nullptr;  ///< null: loaded and needed
-  dtype type = dtype::none;
-  bool is_first = true;    ///< of its tensor
-  bool is_absent = false;  ///< no byte of its tensor belongs here
-};
 
 /// Stream-ordered work of one lane, and the buffers it reuses.
 template <executor Executor>
@@ -35,32 +33,70 @@ struct lane_state {
   explicit lane_state(typename Executor::lane&& opened) : lane(static_cast<typename Executor::lane&&>(opened)) {}
 
   typename Executor::lane lane;
-  admission work = {};
-  std::vector<counted_piece> counted = {};
+  dependent<accepted, Executor> load = {};
+  conversion_jobs<Executor> fused = {};  ///< of the load, instead of landings
 };
 
-/// An open update: everything the handle and its lanes do.
+/// An open update: everything the handle and its lanes do. `open` comes first.
+///
+/// Where loads of a layer go: to live storage (direct; swap, whose storage is the spare pages; a layerwise layer that
+/// found no room), or aside until the layer (layerwise) or the update (staged) is committed.
 template <executor Executor>
 class session {
+  template <class T>
+  using vector = dependent<std::vector<T>, Executor>;
+  using admission = dependent<wreload::admission, Executor>;
+  using staging = basic_staging<Executor>;
+
  public:
   using core_type = model_core<Executor>;
 
-  session(core_type& core, const start_options& options) : core_(core), detect_changes_(options.detect_changes) {
+  session(core_type& core, const start_options& options)
+      : core_(core), intake_(core), mode_(options.mode), readers_(options.readers.begin(), options.readers.end()),
+        staging_memory_(options.staging), detect_changes_(options.detect_changes),
+        offset_(options.mode == update_mode::swap ? core.pages->spare() - core.pages->data() : 0),
+        post_load_(core, offset_), staging_(core.records, options.staging.where) {
     lanes_.emplace_back(core.run.open(options.stream));
+    if (options.undo == undo_mode::host) undo_.emplace(core);
+    digests_.assign(options.digests.begin(), options.digests.end());
+    is_direct_.assign(core.records.layers.size(), mode_ == update_mode::direct || mode_ == update_mode::swap);
+    is_touched_.assign(core.records.layers.size(), 0);
     before_ = core.state.load();
-    core.state = model_state::updating;
     core.update_open = true;
     started_ = seconds_now();
     launches_ = core.run.launches();
   }
   session(const session&) = delete;             // lanes point to it
   session& operator=(const session&) = delete;
-  ~session() { (void)abort(); }
+  ~session() {
+    undecided_ = core_.state == model_state::in_doubt;
+    (void)abort();
+  }
+
+  /// Takes the memory that the mode needs. After a refusal the session is to be destroyed.
+  status open() {
+    if (mode_ == update_mode::direct || mode_ == update_mode::layerwise) core_.state = model_state::updating;
+    if (mode_ == update_mode::swap) {
+      core_.previous.reset();  // its pages are written from here on
+      overtakes_ = true;       // by the copy
+      return copy_to_spare(core_, main_lane().lane, is_complete());
+    }
+    if (mode_ == update_mode::direct) return {};
+    if (!staging_memory_.lent.empty()) {
+      staging_.space().add(staging_memory_.lent.data(), static_cast<std::int64_t>(staging_memory_.lent.size()));
+      return {};
+    }
+    return staging_memory_.budget_bytes == staging_memory::no_limit ? status{} : grow(staging_memory_.budget_bytes);
+  }
 
   lane_state<Executor>& main_lane() { return lanes_.front(); }
   lane_state<Executor>* add_lane(stream_ref stream) {
     const lock_scope guard(core_.lock);
-    return &lanes_.emplace_back(core_.run.open(stream));
+    lane_state<Executor>& added = lanes_.emplace_back(core_.run.open(stream));
+    if (mode_ != update_mode::swap) return &added;
+    const status failed = core_.run.join(added.lane, main_lane().lane);  // behind the copy of what is not sent
+    if (!failed.ok()) (void)fail(failed);
+    return &added;
   }
 
   /// Loads pieces, all or none of them.
@@ -69,23 +105,18 @@ class session {
       if (ready.handle != nullptr && part.tensor.memory == memory_kind::pageable)
         return refuse(error_code::bad_argument, part.name, "device or pinned memory behind a ready event",
                       "a tensor marked pageable");
-    admission& work = lane.work;
-    work.clear();
-    lane.counted.clear();
     {
       const lock_scope guard(core_.lock);
       if (status refused = check_open(); !refused.ok()) return refused;
-      for (const piece& part : pieces)
-        if (status refused = admit(part, lane); !refused.ok()) {
-          core_.books.release(work.claims);
-          return note(refused);
-        }
-      for (const counted_piece& part : lane.counted) count(part);
-      if (work.lands.empty() && work.compares.empty()) return {};
+      if (status refused = intake_.take(pieces, lane.load); !refused.ok()) return note(refused);
+      if (status refused = place(lane); !refused.ok()) return refused;
+      for (const counted_piece& part : lane.load.counted) intake_.count(part, report_);
+      const admission& work = lane.load.work;
       core_.books.note_written(work.claims);
-      wrote_live_ |= !work.lands.empty();
+      if (work.lands.empty() && work.compares.empty() && lane.fused.empty()) return {};
       running_.fetch_add(1, std::memory_order_relaxed);
-      if (!work.compares.empty() || shares_bytes(work)) return end_load(enqueue_in_order(lane, ready));
+      const bool in_order = mode_ == update_mode::layerwise || !work.compares.empty() || intake_.shares_bytes(work);
+      if (in_order) return end_load(enqueue_in_order(lane, ready));
     }
     const status enqueued = enqueue(lane, ready);
     if (enqueued.ok()) return end_load({});
@@ -102,21 +133,30 @@ class session {
   status adopt(std::span<const std::string_view> names, load_form form) {
     const lock_scope guard(core_.lock);
     if (status refused = check_open(); !refused.ok()) return refused;
-    admission claimed;
-    std::vector<counted_piece> counted;
-    status refused;
-    for (const std::string_view name : names)
-      if (refused.ok()) refused = adopt_one(name, form, claimed, counted);
-    if (refused.ok() && !claimed.compares.empty())
-      refused = refuse(error_code::duplicate, names.front(), "bytes that no other name brought", "a twin's");
-    if (!refused.ok()) {
-      core_.books.release(claimed.claims);
-      return note(refused);
+    lane_state<Executor>& lane = main_lane();
+    if (status refused = intake_.take_in_place(names, form, lane.load); !refused.ok()) return note(refused);
+    const admission& work = lane.load.work;
+    for (std::size_t i = 0; i < work.lands.size(); ++i) {
+      const landed_part& what = work.landed[i];
+      const bool may_be_live = goes_live(what.landing) && mode_ != update_mode::swap;
+      if (staging_.was_granted(work.lands[i], what) ||
+          (may_be_live && (!undo_ || (!what.shared && undo_->has_landing(what.landing)))))
+        continue;
+      core_.books.release(work.claims);
+      return note(refuse(error_code::unsupported, at(core_.records.sources, at(core_.records.landings, what.landing).source).name,
+                         "bytes that were written where `landing` said", "a tensor that has no landing in this update"));
     }
-    core_.books.note_written(claimed.claims);
-    wrote_live_ = true;
-    for (const counted_piece& piece : counted) count(piece);
-    return {};
+    core_.books.note_written(work.claims);
+    for (std::size_t i = 0; i < work.lands.size(); ++i) {
+      touch(work.landed[i].landing);
+      if (goes_live(work.landed[i].landing)) note_live_write();
+      if (mode_ != update_mode::swap) staging_.adopt(work.lands[i], work.landed[i]);  // also of a layer gone direct since
+    }
+    for (const counted_piece& part : lane.load.counted) intake_.count(part, report_);
+    if (mode_ != update_mode::layerwise) return {};
+    status failed = follow_last(lane);
+    if (failed.ok()) failed = commit_whole_layers(lane);
+    return failed.ok() ? failed : fail(failed);
   }
 
   status retract(std::string_view name) {
@@ -124,15 +164,17 @@ class session {
     if (status refused = check_open(); !refused.ok()) return refused;
     const std::int32_t id = core_.records.find_name(name);
     const std::int32_t param = core_.records.find_param(name);
-    if (id == no_index && param == no_index) return note(unknown(name));
+    if (id == no_index && param == no_index) return note(intake_.unknown(name));
     if (running_.load() != 0) return busy(name);
     if (status failed = settle_compares(); !failed.ok()) return failed;
     if (id != no_index) {
-      core_.books.retract(at(core_.records.names, id).source);
+      const std::int32_t source = at(core_.records.names, id).source;
+      for (const std::int32_t l : at(core_.records.sources, source).landings) retract_landing(l);
+      core_.books.retract(source);
     } else {
       const param_record& record = at(core_.records.params, param);
       for (std::int32_t l = record.first_landing; l < record.first_landing + record.landing_count; ++l)
-        core_.books.retract_landing(l);
+        retract_landing(l);
     }
     // A difference that was found counts no longer for groups that must come anew.
     for (std::size_t group = 0; group < core_.records.twin_groups.size(); ++group)
@@ -142,6 +184,7 @@ class session {
       for (auto& other : lanes_)
         if (&lane != &other)
           if (status failed = core_.run.join(lane.lane, other.lane); !failed.ok()) return fail(failed);
+    overtakes_ = true;
     return {};
   }
 
@@ -151,9 +194,25 @@ class session {
     if (running_.load() != 0) return busy({});
     const double began = seconds_now();
     report_.seconds.load = began - started_;
-    if (status refused = check_scope(); !refused.ok()) return refused;
-    if (status refused = check_twins(); !refused.ok()) return refused;
-    make_jobs();
+    if (status refused = check_scope(core_, report_.missing); !refused.ok()) return refused;
+    if (status failed = settle_compares(); !failed.ok()) return failed;
+    if (compared_)
+      if (status refused = check_twins(core_); !refused.ok()) return refused;
+    if (status failed = join_lanes(main_lane()); !failed.ok()) return failed;
+    if (!digests_.empty())
+      if (status refused = check_digests(core_, main_lane().lane, staging_, digests_, report_); !refused.ok())
+        return refused.code == error_code::corrupt ? refused : fail(refused);
+    for (std::size_t i = 0; i < core_.records.layers.size(); ++i) {
+      const auto layer = static_cast<std::int32_t>(i);
+      if (is_touched_[i] == 0) continue;
+      if (mode_ == update_mode::layerwise && !staging_.holds(layer) && !waits_for_twins(layer)) continue;  // committed
+      due_layers_.push_back(layer);
+      post_load_.collect_aside(staging_.parts(layer));
+      post_load_.collect(at(core_.records.layers, layer));
+    }
+    report_.converted_rows = post_load_.converted_rows();
+    report_.fused_rows = post_load_.fused_rows();
+    if (status failed = save_undo(due_layers_); !failed.ok()) return fail(failed);
     prepared_ = true;
     report_.seconds.prepare = seconds_now() - began;
     return {};
@@ -165,37 +224,48 @@ class session {
     if (!open_ || !prepared_ || committed_)
       return refuse(error_code::wrong_state, {}, "a prepared update", open_ ? "one that is not" : "a closed one");
     const double began = seconds_now();
-    for (auto& lane : lanes_)
-      if (&lane != &main_lane())
-        if (status failed = core_.run.join(main_lane().lane, lane.lane); !failed.ok()) return fail(failed);
-    for (std::size_t key = 0; key < jobs_.size(); ++key) {
-      if (jobs_[key].empty()) continue;
-      wrote_live_ = true;
-      if (status failed = core_.run.dequantise(main_lane().lane, core_.keys[key], jobs_[key]); !failed.ok())
-        return fail(failed);
-    }
-    if (status failed = compute(); !failed.ok()) return fail(failed);
+    const bool is_staged = mode_ == update_mode::staged;
+    if (is_staged)
+      if (status failed = core_.run.hold(readers_); !failed.ok()) return fail(failed);
+    if (is_staged && pause_began_ == 0) pause_began_ = began;
+    if (status failed = land_and_combine(main_lane(), due_layers_); !failed.ok()) return fail(failed);
+    if (mode_ == update_mode::swap)
+      if (status failed = exchange(); !failed.ok()) return fail(failed);
     committed_ = true;
     if (done != nullptr) *done = core_.run.record(main_lane().lane);
     report_.seconds.commit = seconds_now() - began;
     return {};
   }
 
+  /// Waits for the commit, and for everything else that can fail before `publish`.
+  status settle() {
+    const lock_scope guard(core_.lock);
+    return settle_locked();
+  }
+
   status publish() {
     const lock_scope guard(core_.lock);
-    if (!failed_.ok()) return failed_;
-    if (!open_ || !committed_)
-      return refuse(error_code::wrong_state, {}, "a committed update", open_ ? "one that is not" : "a closed one");
     const double began = seconds_now();
-    if (status failed = core_.run.wait(main_lane().lane); !failed.ok()) return fail(failed);
-    if (status failed = note_changes(); !failed.ok()) return fail(failed);
-    if (status failed = warn_unequal_shards(); !failed.ok()) return fail(failed);
-    const lock_scope ending(ending_);
+    if (status failed = settle_locked(); !failed.ok()) return failed;
+    const lock_scope last(ending_);
     if (closing_) return fail(refuse(error_code::aborted, {}, "an open update", "one that has ended"));
     open_ = false;
     report_.seconds.publish = seconds_now() - began;
-    report_.version = ++core_.version;
-    close(true);
+    if (pause_began_ != 0) report_.pause_seconds = seconds_now() - pause_began_;
+    core_.version = ++core_.latest_version;
+    report_.version = core_.version;
+    for (std::size_t i = 0; i < is_touched_.size(); ++i)
+      if (is_touched_[i] != 0) core_.layer_versions[i] = core_.version;
+    close(ending::published);
+    return {};
+  }
+
+  /// The outcome elsewhere is not known: the model must not serve until `publish` or `abort` decides.
+  status doubt() {
+    const lock_scope guard(core_.lock);
+    if (!open_ || !committed_)
+      return refuse(error_code::wrong_state, {}, "a committed update", open_ ? "one that is not" : "a closed one");
+    core_.state = model_state::in_doubt;
     return {};
   }
 
@@ -211,8 +281,15 @@ class session {
     { const lock_scope passed(core_.lock); }  // a load that was past its checks is counted now, and none follows it
     for (int running = running_.load(); running != 0; running = running_.load()) running_.wait(running);
     const lock_scope guard(core_.lock);
-    if (open_) close(false);  // else a publish was faster
-    return cancelled;
+    if (!open_) return cancelled;  // a publish was faster
+    if (!cancelled.ok()) blocks_.clear();  // a landing may still run there: the executor gives them back at its end
+    if (!wrote_live_) {
+      close(ending::unwritten);
+      return cancelled;
+    }
+    const status undone = cancelled.ok() ? undo() : cancelled;
+    close(undone.ok() ? ending::undone : ending::torn);
+    return undone.code == error_code::unsupported ? status{} : undone;
   }
 
   bool is_open() const { return open_; }
@@ -222,14 +299,15 @@ class session {
   event_ref flush(lane_state<Executor>& lane) { return core_.run.record(lane.lane); }
 
  private:
-  static constexpr std::size_t most_missing_names = 64;
+  enum class ending : std::uint8_t { published, unwritten, undone, torn };
 
-  static status unknown(std::string_view name) {
-    return refuse(error_code::unknown_name, name, "a tensor of the model, or an ignored or foreign name", "neither");
-  }
+  static constexpr std::int64_t least_growth_bytes = std::int64_t{64} << 20;
+
   static status busy(std::string_view name) {
     return refuse(error_code::wrong_state, name, "no load running on another lane", "one that runs");
   }
+
+  bool is_complete() const { return core_.books.is_complete(); }
 
   status fail(const status& failure) {
     if (failed_.ok()) {
@@ -252,101 +330,186 @@ class session {
     return result;
   }
 
-  status grant(const piece& wanted, direct_landing* out) {
-    const std::int32_t id = resolve(wanted);
-    if (id == no_index) return unknown(wanted.name);
-    const name_record name = at(core_.records.names, id);
-    const source_record& source = at(core_.records.sources, name.source);
-    admission trial;  // checked as a load of the same box, then given back
-    tensor_ref shaped{.data = &trial, .type = wanted.tensor.type,
-                      .extents = wanted.part.whole ? source.extents : wanted.part.extent};
-    status refused = core_.books.admit(name, shaped, wanted.part, trial);
-    core_.books.release(trial.claims);
-    if (!refused.ok()) return refused;
-    if (trial.lands.size() != 1 || !trial.compares.empty() || shares_bytes(trial) ||
-        trial.lands[0].from != trial.lands[0].to || trial.lands[0].map != unmapped ||
-        trial.lands[0].rows * trial.lands[0].cols != shaped.extents.elements())
-      return refuse(error_code::unsupported, wanted.name, "one rectangle of one landing, copied as it is, in checkpoint order",
-                    std::to_string(trial.lands.size()) + " landings, or a conversion");
-    core_.books.note_written(trial.claims);
+  bool goes_live(std::int32_t landing) const { return at(is_direct_, core_.records.layer_of(landing)) != 0; }
+  void touch(std::int32_t landing) { at(is_touched_, core_.records.layer_of(landing)) = 1; }
+  void note_live_write() {
+    if (mode_ == update_mode::swap) return;  // spare pages
     wrote_live_ = true;
-    const land_job& job = trial.lands[0];
-    *out = {job.destination, job.rows, job.cols, job.destination_row_stride_bytes, job.to};
+    if (pause_began_ == 0) pause_began_ = seconds_now();
+    core_.state = model_state::updating;
+  }
+
+  /// Takes more memory aside. It is usable on every lane.
+  status grow(std::int64_t bytes) {
+    std::byte* memory = nullptr;
+    if (status failed = core_.run.allocate(bytes, staging_memory_.where, &memory); !failed.ok()) return failed;
+    blocks_.push_back(memory);
+    staging_.space().add(memory, bytes);
     return {};
   }
 
-  std::int32_t resolve(const piece& part) const {
-    if (!part.id.is_known()) return core_.records.find_name(part.name);
-    return part.id.index < static_cast<std::int32_t>(core_.records.names.size()) ? part.id.index : no_index;
+  /// Memory aside, also by growing; null where there is none.
+  status take_aside(std::int64_t bytes, std::byte** memory) {
+    *memory = staging_.space().take(bytes);
+    const bool may_grow = staging_memory_.lent.empty() && staging_memory_.budget_bytes == staging_memory::no_limit;
+    if (*memory != nullptr || !may_grow) return {};
+    if (status failed = grow(std::max(staging_.space().rounded(bytes), least_growth_bytes)); !failed.ok())
+      return failed;
+    *memory = staging_.space().take(bytes);
+    return {};
   }
 
-  /// Claims one piece and notes how it counts.
-  status admit(const piece& part, lane_state<Executor>& lane) {
-    admission& work = lane.work;
-    const std::int64_t needed_before = work.needed_bytes;
-    const std::size_t claims_before = work.claims.size();
-    counted_piece counted{.bytes = part.tensor.extents.valid() ? part.tensor.bytes() : 0, .type = part.tensor.type};
-    status refused;
-    if (part.form == load_form::runtime) {
-      const std::int32_t param = core_.records.find_param(part.name);
-      refused = param == no_index ? unknown(part.name)
-                                  : core_.books.admit_runtime(param, part.tensor, part.part, work);
-    } else if (const std::int32_t id = resolve(part); id != no_index) {
-      refused = core_.books.admit(at(core_.records.names, id), part.tensor, part.part, work);
-      counted.is_first = work.claims.size() > claims_before && work.claims[claims_before].landing == no_index;
-      if (work.needed_bytes == needed_before) counted.as = &report::not_needed;
-      counted.is_absent = at(core_.records.sources, at(core_.records.names, id).source).landings.empty();
-    } else if (matches_any(core_.ignored, part.name)) {
-      counted.as = &report::ignored;
-    } else if (matches_any(core_.foreign, part.name)) {
-      counted.as = &report::foreign;
-    } else {
-      refused = unknown(part.name);
-    }
-    if (refused.ok()) lane.counted.push_back(counted);
-    return refused;
+  status over_budget(std::int32_t landing, std::int64_t bytes) const {
+    const staging_space& space = staging_.space();
+    return refuse(error_code::over_budget,
+                  at(core_.records.sources, at(core_.records.landings, landing).source).name,
+                  std::to_string(bytes) + " bytes in one piece aside",
+                  std::to_string(space.size() - space.used()) + " free of " + std::to_string(space.size()));
   }
 
-  void count(const counted_piece& piece) {
-    const auto add = [&](load_count& to, bool is_new) {
-      to.tensors += is_new;
-      to.bytes += piece.bytes;
+  /// Decides where the bytes of an accepted load go, and rewrites its jobs. On a refusal its claims are given back.
+  status place(lane_state<Executor>& lane) {
+    admission& work = lane.load.work;
+    vector<std::byte*>& aside = aside_;
+    aside.assign(work.lands.size(), nullptr);
+    const auto give_back = [&](std::int32_t layer) {  // no_index: all
+      for (std::size_t i = 0; i < aside.size(); ++i) {
+        if (aside[i] == nullptr || (layer != no_index && core_.records.layer_of(work.landed[i].landing) != layer)) continue;
+        staging_.space().give_back(aside[i], staging_.bytes_for(work.lands[i], work.landed[i]));
+        aside[i] = nullptr;
+      }
     };
-    // A piece may belong to another rank and its tensor's next piece here: such a tensor is needed.
-    if (piece.as != nullptr) add(report_.*piece.as, piece.is_first && (piece.as != &report::not_needed || piece.is_absent));
-    if (piece.as != nullptr && piece.as != &report::not_needed) return;
-    add(report_.loaded, piece.is_first);
-    add(report_.by_dtype[static_cast<std::size_t>(piece.type)], piece.is_first);
+    for (std::size_t i = 0; i < work.lands.size(); ++i) {
+      const std::int32_t landing = work.landed[i].landing;
+      if (goes_live(landing)) continue;
+      const std::int64_t bytes = staging_.bytes_for(work.lands[i], work.landed[i]);
+      status failed = take_aside(bytes, &aside[i]);
+      if (failed.ok() && aside[i] != nullptr) continue;
+      if (failed.ok() && mode_ == update_mode::layerwise && staging_memory_.or_direct) {
+        give_back(core_.records.layer_of(landing));
+        failed = go_direct(lane, core_.records.layer_of(landing));
+        if (failed.ok()) continue;
+      }
+      give_back(no_index);
+      core_.books.release(work.claims);
+      return failed.ok() ? note(over_budget(landing, bytes)) : fail(failed);
+    }
+    if (undo_)
+      for (const landed_part& what : work.landed)
+        if (goes_live(what.landing))
+          if (status failed = save_undo_of(what); !failed.ok()) {
+            give_back(no_index);
+            core_.books.release(work.claims);
+            return fail(failed);
+          }
+    for (std::size_t i = 0; i < work.lands.size(); ++i) {
+      touch(work.landed[i].landing);
+      if (aside[i] != nullptr) {
+        staging_.keep(work.lands[i], work.landed[i], aside[i]);
+      } else {
+        work.lands[i].destination += offset_;
+        note_live_write();
+      }
+    }
+    place_pads(work);
+    place_compares(work);
+    fuse(lane);
+    return {};
   }
 
-  bool shares_bytes(const admission& work) const {
-    if (core_.records.twin_groups.empty()) return false;
-    for (const claim& part : work.claims)
-      if (part.to_group) return true;
-    return false;
+  /// Converts whole landings on their way, where their scales come in this load or came on this lane.
+  void fuse(lane_state<Executor>& lane) {
+    if (core_.keys.empty() || (mode_ != update_mode::direct && mode_ != update_mode::swap)) return;
+    admission& work = lane.load.work;
+    const auto has_scale = [&](std::int32_t landing) {
+      const std::int32_t scale = at(core_.records.landings, landing).scale;
+      if (scale == no_index || lanes_.size() == 1) return scale != no_index;
+      std::int64_t elements = 0;
+      for (const landed_part& what : work.landed)
+        if (what.landing == scale) elements += what.part.elements();
+      return elements == at(core_.records.landings, scale).needed.elements();
+    };
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < work.lands.size(); ++i) {
+      if (has_scale(work.landed[i].landing) && post_load_.fuse(work.lands[i], work.landed[i], lane.fused)) continue;
+      work.lands[kept] = work.lands[i];
+      work.landed[kept++] = work.landed[i];
+    }
+    work.lands.resize(kept);
+    work.landed.resize(kept);
+  }
+
+  /// After the load's own bytes, over some of which they go.
+  void place_pads(admission& work) {
+    if (work.pads.empty()) return;
+    staging_.next_wave();
+    std::size_t live = 0;
+    for (std::size_t i = 0; i < work.pads.size(); ++i) {
+      if (goes_live(work.padded[i])) {
+        work.pads[live] = work.pads[i];
+        work.pads[live++].destination += offset_;
+      } else {
+        staging_.keep_pad(work.pads[i], work.padded[i]);
+      }
+    }
+    work.pads.resize(live);
+  }
+
+  /// Bytes that are aside are compared there.
+  void place_compares(admission& work) {
+    vector<land_job> compares;
+    vector<std::int32_t> groups;
+    bool is_changed = offset_ != 0;
+    for (std::size_t i = 0; i < work.compares.size(); ++i) {
+      const std::int32_t landing = work.compared[i].landing;
+      touch(landing);
+      work.compares[i].destination += offset_;
+      const auto add = [&](const land_job& job) {
+        compares.push_back(job);
+        groups.push_back(work.compared_groups[i]);
+      };
+      if (goes_live(landing) || !staging_.holds(core_.records.layer_of(landing))) {
+        add(work.compares[i]);
+        continue;
+      }
+      is_changed = true;
+      staging_.for_each_kept(work.compares[i], work.compared[i], add);
+    }
+    if (!is_changed) return;
+    work.compares = static_cast<vector<land_job>&&>(compares);
+    work.compared_groups = static_cast<vector<std::int32_t>&&>(groups);
   }
 
   status enqueue(lane_state<Executor>& lane, event_ref ready) {
+    const admission& work = lane.load.work;
     if (ready.handle != nullptr)
       if (status failed = core_.run.wait_for(lane.lane, ready); !failed.ok()) return failed;
-    if (!lane.work.lands.empty())
-      if (status failed = core_.run.land(lane.lane, lane.work.lands); !failed.ok()) return failed;
-    if (!lane.work.pads.empty())
-      if (status failed = core_.run.land(lane.lane, lane.work.pads); !failed.ok()) return failed;
-    if (!lane.work.compares.empty()) {
+    if (!work.lands.empty())
+      if (status failed = core_.run.land(lane.lane, work.lands); !failed.ok()) return failed;
+    if (!work.pads.empty())
+      if (status failed = core_.run.land(lane.lane, work.pads); !failed.ok()) return failed;
+    if (status failed = post_load_.convert(lane.lane, lane.fused); !failed.ok()) return failed;
+    if (!work.compares.empty()) {
       compared_ = true;
-      if (status failed = core_.run.compare(lane.lane, lane.work.compares, lane.work.compared_groups); !failed.ok())
+      if (status failed = core_.run.compare(lane.lane, work.compares, work.compared_groups); !failed.ok())
         return failed;
     }
     return {};
   }
 
-  /// Under the lock: bytes that several names share are written and compared in one order over all lanes.
+  /// Under the lock: bytes that several names share are written and compared in one order over all lanes; so is what
+  /// goes to memory that a committed layer has left.
   status enqueue_in_order(lane_state<Executor>& lane, event_ref ready) {
-    if (last_sharing_lane_ != nullptr && last_sharing_lane_ != &lane)
-      if (status failed = core_.run.join(lane.lane, last_sharing_lane_->lane); !failed.ok()) return failed;
-    last_sharing_lane_ = &lane;
-    return enqueue(lane, ready);
+    if (status failed = follow_last(lane); !failed.ok()) return failed;
+    if (status failed = enqueue(lane, ready); !failed.ok()) return failed;
+    return mode_ == update_mode::layerwise ? commit_whole_layers(lane) : status{};
+  }
+
+  status follow_last(lane_state<Executor>& lane) {
+    if (last_lane_ != nullptr && last_lane_ != &lane)
+      if (status failed = core_.run.join(lane.lane, last_lane_->lane); !failed.ok()) return failed;
+    last_lane_ = &lane;
+    return {};
   }
 
   /// Ends a load; under the lock if it failed.
@@ -356,51 +519,146 @@ class session {
     return result;
   }
 
-  status adopt_one(std::string_view name, load_form form, admission& claimed, std::vector<counted_piece>& counted) {
-    const std::int32_t id = form == load_form::checkpoint ? core_.records.find_name(name) : no_index;
-    const std::int32_t param = form == load_form::runtime ? core_.records.find_param(name) : no_index;
-    if (id == no_index && param == no_index) return unknown(name);
-    tensor_ref in_place{.data = &claimed};
-    if (param != no_index) {
-      in_place.type = at(core_.records.params, param).plan.spec.runtime;
-      in_place.extents = at(core_.records.params, param).plan.extents;
-      counted.push_back({.bytes = in_place.bytes(), .type = in_place.type});
-      return core_.books.admit_runtime(param, in_place, {}, claimed);
-    }
-    const name_record record = at(core_.records.names, id);
-    const source_record& source = at(core_.records.sources, record.source);
-    in_place.extents = source.extents;
-    for (const std::int32_t l : source.landings) {
-      const param_record& to = at(core_.records.params, at(core_.records.landings, l).param);
-      const dtype stored = to.plan.spec.stored;
-      if (to.map != unmapped)
-        return refuse(error_code::unsupported, name, "a landing in checkpoint order",
-                      to_string(to.plan.spec.map) + " (adopt " + to.name() + " in runtime form)");
-      if (in_place.type != dtype::none && in_place.type != stored)
-        return refuse(error_code::unsupported, name, "landings of one dtype", "several");
-      in_place.type = stored;
-    }
-    counted.push_back({.bytes = in_place.bytes(), .type = in_place.type});
-    return source.landings.empty() ? status{} : core_.books.admit(record, in_place, {}, claimed);
+  /// The lane goes on after everything that was loaded on the others.
+  status join_lanes(lane_state<Executor>& lane) {
+    for (auto& other : lanes_)
+      if (&other != &lane)
+        if (status failed = core_.run.join(lane.lane, other.lane); !failed.ok()) return fail(failed);
+    return {};
   }
 
-  /// Law 6: by names and boxes.
-  status check_scope() {
-    report_.missing.clear();
-    std::size_t gaps = 0;
-    status refused;
-    core_.books.for_each_gap([&](std::int32_t l, const rect& gap) {
-      const landing_record& where = at(core_.records.landings, l);
-      const source_record& source = at(core_.records.sources, where.source);
-      if (gaps++ == 0)
-        refused = refuse(error_code::incomplete, source.name,
-                         to_string(source.accepted) + " " + to_string(source.extents),
-                         gap == where.needed ? "nothing" : "nothing for " + to_string(gap));
-      if (report_.missing.size() < most_missing_names)
-        report_.missing.push_back(source.name + " (" + to_string(gap) + ")");
-    });
-    if (gaps > 1) refused.got += " (and " + std::to_string(gaps - 1) + " more gaps)";
-    return refused;
+  /// Lands what layers have aside, then converts and computes what `post_load_` has collected.
+  status land_and_combine(lane_state<Executor>& lane, std::span<const std::int32_t> layers) {
+    if (!post_load_.empty()) note_live_write();
+    const auto land = [&](std::span<const land_job> jobs) {
+      note_live_write();
+      return core_.run.land(lane.lane, jobs);
+    };
+    const auto lands = [&](const staged_part& part) { return !post_load_.is_fused(part); };
+    if (status failed = staging_.for_each_wave(layers, lands, land); !failed.ok()) return failed;
+    return post_load_.enqueue(lane.lane);
+  }
+
+  /// Whether a second name of FP8 bytes may still come: it is compared with them, so they are not converted before
+  /// `commit`.
+  bool waits_for_twins(std::int32_t id) const {
+    if (core_.records.twin_groups.empty()) return false;
+    const layer_record& layer = at(core_.records.layers, id);
+    for (std::int32_t l = layer.first_landing; l < layer.first_landing + layer.landing_count; ++l) {
+      const landing_record& landing = at(core_.records.landings, l);
+      if (landing.twins != no_index && at(core_.records.params, landing.param).plan.spec.converts()) return true;
+    }
+    return false;
+  }
+
+  /// Layerwise, on an ordered lane: commits the layers that this load has made whole.
+  status commit_whole_layers(lane_state<Executor>& lane) {
+    for (const landed_part& what : lane.load.work.landed) {
+      const std::int32_t id = core_.records.layer_of(what.landing);
+      const layer_record& layer = at(core_.records.layers, id);
+      if (!staging_.holds(id) && !goes_live(what.landing)) continue;  // committed for an earlier piece of this load
+      if (waits_for_twins(id)) continue;
+      bool is_whole = true;
+      core_.books.for_each_gap(layer.first_landing, layer.landing_count,
+                               [&](std::int32_t, const rect&) { is_whole = false; });
+      if (!is_whole) continue;
+      post_load_.collect_aside(staging_.parts(id));
+      post_load_.collect(layer);
+      if (post_load_.empty() && !staging_.holds(id)) continue;
+      if (status failed = save_undo({&id, 1}); !failed.ok()) return failed;
+      if (status failed = land_and_combine(lane, {&id, 1}); !failed.ok()) return failed;
+      staging_.release(id);
+      overtakes_ = true;
+    }
+    return {};
+  }
+
+  /// A layer that finds no room: what it has aside lands now, and the rest where it belongs.
+  status go_direct(lane_state<Executor>& lane, std::int32_t layer) {
+    report_.direct_layers.push_back(at(core_.records.layers, layer).name);
+    at(is_direct_, layer) = 1;
+    for (const staged_part& part : staging_.parts(layer))
+      if (status failed = save_undo_of(part.what); !failed.ok()) return failed;
+    if (status failed = follow_last(lane); !failed.ok()) return failed;
+    if (status failed = land_and_combine(lane, {&layer, 1}); !failed.ok()) return failed;
+    staging_.release(layer);
+    overtakes_ = true;
+    return {};
+  }
+
+  status save_undo_of(const landed_part& what) {
+    if (!undo_) return {};
+    const landing_record& landing = at(core_.records.landings, what.landing);
+    status failed = what.shared ? undo_->save_param(landing.param) : undo_->save_landing(what.landing);
+    report_.undo_bytes = undo_->bytes();
+    return failed;
+  }
+
+  /// Before a commit: saves what it overwrites.
+  status save_undo(std::span<const std::int32_t> layers) {
+    if (!undo_) return {};
+    for (const std::int32_t layer : layers)
+      for (const staged_part& part : staging_.parts(layer))
+        if (status failed = save_undo_of(part.what); !failed.ok()) return failed;
+    for (const computed_record* record : post_load_.computed())
+      if (status failed = undo_->save_param(record->param); !failed.ok()) return failed;
+    report_.undo_bytes = undo_->bytes();
+    return {};
+  }
+
+  status grant(const piece& wanted, direct_landing* out) {
+    admission trial;  // checked as a load of the same box, then given back
+    if (status refused = intake_.try_out(wanted, trial); !refused.ok()) return refused;
+    const land_job& job = trial.lands[0];
+    const landed_part& what = trial.landed[0];
+    if (overtakes_) {
+      for (auto& lane : lanes_)
+        if (status failed = core_.run.wait(lane.lane); !failed.ok()) return fail(failed);
+      overtakes_ = false;
+    }
+    std::byte* memory = staging_.granted(what, job.from);
+    if (memory == nullptr && staging_.overlaps_grant(what, job.from))
+      return refuse(error_code::unsupported, wanted.name, "a box that was not granted in part", to_string(what.part));
+    if (memory == nullptr && !goes_live(what.landing)) {
+      const std::int64_t bytes = job.rows * job.cols * bytes_of(job.from);
+      if (status failed = take_aside(bytes, &memory); !failed.ok()) return fail(failed);
+      if (memory != nullptr) {
+        staging_.note_grant(what, job.from, memory, bytes);
+      } else if (mode_ == update_mode::layerwise && staging_memory_.or_direct) {
+        if (status failed = go_direct(main_lane(), core_.records.layer_of(what.landing)); !failed.ok()) return fail(failed);
+      } else {
+        return over_budget(what.landing, bytes);
+      }
+    }
+    if (memory != nullptr) {
+      *out = {memory, job.rows, job.cols, job.cols * bytes_of(job.from), job.to};
+      return {};
+    }
+    *out = {job.destination + offset_, job.rows, job.cols, job.destination_row_stride_bytes, job.to};
+    if (status failed = save_undo_of(what); !failed.ok()) return fail(failed);
+    core_.books.note_written(trial.claims);
+    note_live_write();
+    if (mode_ == update_mode::swap) staging_.note_grant(what, job.from, nullptr, 0);
+    return {};
+  }
+
+  void retract_landing(std::int32_t l) {
+    const auto forget = [&](std::int32_t each) {
+      staging_.forget(each);
+      post_load_.forget(each);
+    };
+    const landing_record& record = at(core_.records.landings, l);
+    const std::int32_t partner = record.scale != no_index ? record.scale : record.weight;
+    const std::int32_t weight = record.scale != no_index ? l : record.weight;
+    const bool is_converted = weight != no_index && post_load_.is_converted(weight);
+    for (const std::int32_t each : {l, is_converted ? partner : no_index}) {
+      if (each == no_index) continue;
+      const std::int32_t twins = at(core_.records.landings, each).twins;
+      if (twins == no_index) forget(each);
+      else
+        for (const std::int32_t twin : at(core_.records.twin_groups, twins)) forget(twin);
+      core_.books.retract_landing(each);
+    }
   }
 
   /// Waits for comparisons that were enqueued.
@@ -411,186 +669,121 @@ class session {
     return {};
   }
 
-  status check_twins() {
-    if (status failed = settle_compares(); !failed.ok() || !compared_) return failed;
-    const auto flags = std::span<const std::uint32_t>(core_.run.flags());
-    for (std::size_t group = 0; group < flags.size(); ++group) {
-      if (flags[group] == 0) continue;
-      std::string names;
-      for (const std::int32_t l : core_.records.twin_groups[group]) {
-        if (!names.empty()) names += " and ";
-        names += at(core_.records.sources, at(core_.records.landings, l).source).name;
-      }
-      return refuse(error_code::conflict, names, "the same bytes under each name", "different ones");
-    }
-    return {};
-  }
-
-  /// One job per run of rows that arrived in the stored format, grouped by key.
-  void make_jobs() {
-    mark_computed();
-    jobs_.assign(core_.keys.size(), {});
-    core_.books.for_each_stored_run([&](std::int32_t l, const rect& run) {
-      const landing_record& weight = at(core_.records.landings, l);
-      const landing_record& scale = at(core_.records.landings, weight.scale);
-      const param_record& param = at(core_.records.params, weight.param);
-      const param_record& scales = at(core_.records.params, scale.param);
-      const std::int64_t block_rows = scales.plan.spec.block_rows;
-      const std::int64_t down = run.row_begin - weight.needed.row_begin;
-      const std::int64_t phase = weight.row_phase + down;
-      std::byte* first = param.row(weight.local_row + down);
-      jobs_[static_cast<std::size_t>(at(core_.key_of, weight.param))].push_back(
-          {.source = first,
-           .destination = first,
-           .scale = scales.row(scale.local_row + phase / block_rows),
-           .rows = run.rows(),
-           .cols = run.cols(),
-           .source_row_stride_bytes = param.row_stride_bytes,
-           .destination_row_stride_bytes = param.row_stride_bytes,
-           .scale_row_stride_bytes = scales.row_stride_bytes,
-           .row_phase = static_cast<std::int32_t>(phase % block_rows),
-           .col_phase = weight.col_phase});
-      report_.converted_rows += run.rows();
-    });
-  }
-
-  /// Marks the computed params that read something which came in this update, directly or through another.
-  void mark_computed() {
-    stale_.assign(core_.records.params.size(), 0);
-    for (const computed_record& record : core_.records.computed)
-      for (const std::int32_t source : record.sources)
-        if (at(stale_, source) != 0 || core_.books.param_arrived(source)) at(stale_, record.param) = 1;
-  }
-
-  /// Enqueues the marked params, a batch per level of products; launches of the engine's own in between, in order.
-  status compute() {
-    std::vector<combine_job> batch;
-    int level = 0;
-    const auto enqueue_batch = [&] {
-      status failed = batch.empty() ? status{} : core_.run.combine(main_lane().lane, batch);
-      batch.clear();
-      return failed;
-    };
-    for (int last = 0; level <= last; ++level) {
-      for (const computed_record& record : core_.records.computed) {
-        const param_record& param = at(core_.records.params, record.param);
-        last = std::max(last, param.plan.spec.level);
-        if (param.plan.spec.level != level || at(stale_, record.param) == 0) continue;
-        wrote_live_ = true;
-        if (param.plan.spec.kind == param_kind::product) {
-          batch.push_back(combine_job_for(record));
-        } else if (status failed = launch(record); !failed.ok()) {
-          return failed;
-        }
-      }
-      if (status failed = enqueue_batch(); !failed.ok()) return failed;
-    }
-    return {};
-  }
-
-  combine_job combine_job_for(const computed_record& record) const {
-    constexpr auto value_bytes = static_cast<std::int64_t>(sizeof(float));
-    const param_record& param = at(core_.records.params, record.param);
-    combine_job job{.results = param.data,
-                    .count = param.plan.computed_values,
-                    .factor_count = static_cast<std::int32_t>(record.sources.size()),
-                    .inverted = param.plan.spec.product.inverted};
-    for (std::size_t i = 0; i < record.sources.size(); ++i) {
-      const planned_factor& factor = param.plan.factors[i];
-      job.factors[i] = {at(core_.records.params, record.sources[i]).data + factor.first * value_bytes,
-                        factor.stride * value_bytes, factor.count, factor.across * value_bytes, factor.inverted};
-    }
-    return job;
-  }
-
-  static runtime_tensor tensor_of(const param_record& param) {
-    return {param.data, param.plan.spec.runtime, param.plan.extents, param.row_stride_bytes};
-  }
-
-  status launch(const computed_record& record) {
-    std::vector<runtime_tensor> from;
-    for (const std::int32_t source : record.sources) from.push_back(tensor_of(at(core_.records.params, source)));
-    const param_record& to = at(core_.records.params, record.param);
-    // An empty batch: the stream waits for the readers, and a cancelled update launches nothing.
-    if (status failed = core_.run.combine(main_lane().lane, {}); !failed.ok()) return failed;
-    return to.plan.spec.launch.launch(core_.run.stream_of(main_lane().lane), from, tensor_of(to));
-  }
-
-  /// Kernels use the greatest of these scalars for all shards: say so where it is not every shard's.
-  status warn_unequal_shards() {
-    for (std::size_t i = 0; i < core_.records.params.size(); ++i) {
-      const param_record& param = core_.records.params[i];
-      if (!param.plan.spec.expect_equal || !core_.books.param_arrived(static_cast<std::int32_t>(i))) continue;
-      std::vector<float> values(static_cast<std::size_t>(param.plan.rows));
-      if (status failed = core_.run.read(main_lane().lane, reinterpret_cast<std::byte*>(values.data()), param.data,
-                                         param.plan.bytes());
-          !failed.ok())
-        return failed;
-      const auto other = std::adjacent_find(values.begin(), values.end(), [](float a, float b) { return a != b; });
-      if (other == values.end()) continue;
-      const auto shown = [&](std::size_t row) {
-        const landing_record& from = at(core_.records.landings, param.first_landing + static_cast<std::int32_t>(row));
-        char value[32] = {};
-        std::snprintf(value, sizeof value, "%.9g", static_cast<double>(values[row]));
-        return at(core_.records.sources, from.source).name + " = " + value;
-      };
-      const auto row = static_cast<std::size_t>(other - values.begin());
-      report_.warnings.push_back(param.name() + ": shards differ, " + shown(row) + " and " + shown(row + 1) +
-                                 "; the greatest scales them all");
-    }
+  status settle_locked() {
+    if (!failed_.ok()) return failed_;
+    if (!open_ || !committed_)
+      return refuse(error_code::wrong_state, {}, "a committed update", open_ ? "one that is not" : "a closed one");
+    if (settled_) return {};
+    if (status failed = core_.run.wait(main_lane().lane); !failed.ok()) return fail(failed);
+    if (status failed = note_changes(); !failed.ok()) return fail(failed);
+    if (status failed = warn_unequal_shards(core_, main_lane().lane, report_.warnings); !failed.ok())
+      return fail(failed);
+    settled_ = true;
     return {};
   }
 
   status note_changes() {
-    if (!detect_changes_) {
-      core_.has_digest = false;
-      return {};
-    }
+    if (!detect_changes_) return {};
     std::uint64_t now = 0;
     if (status failed = digest_model(core_.run, main_lane().lane, core_.records, &now); !failed.ok()) return failed;
     if (core_.has_digest) report_.changed = now != core_.last_digest;
-    core_.last_digest = now;
-    core_.has_digest = true;
+    digest_ = now;
     return {};
   }
 
-  void close(bool succeeded) {
+  /// Swap: the pages change places once nothing uses them. The generation before stays behind the spare addresses.
+  status exchange() {
+    if (status failed = core_.run.hold(readers_); !failed.ok()) return failed;
+    if (status failed = core_.run.combine(main_lane().lane, {}); !failed.ok()) return failed;  // behind the readers
+    if (status failed = core_.run.wait(main_lane().lane); !failed.ok()) return failed;
+    pause_began_ = seconds_now();
+    previous_ = core_.current();
+    core_.state = model_state::updating;
+    bool torn = false;
+    const status failed = core_.pages->exchange(&torn);
+    exchanged_ = failed.ok();
+    report_.pages_exchanged = exchanged_;
+    lost_ = torn;
+    wrote_live_ = exchanged_ || torn;
+    if (!failed.ok() && !torn) core_.state = before_;
+    return failed;
+  }
+
+  /// Puts live bytes back; `unsupported` where nothing was kept for that. Requires: no write can still happen.
+  status undo() {
+    if (undecided_) return refuse(error_code::unsupported, {}, "a decision", "a handle that went away in doubt");
+    if (exchanged_) {
+      exchanged_ = false;
+      return core_.pages->exchange(&lost_);
+    }
+    if (undo_) return undo_->restore();
+    return refuse(error_code::unsupported, {}, "an undo image", "none");
+  }
+
+  void close(ending how) {
+    const bool succeeded = how == ending::published;
     if (succeeded)
       for (std::size_t s = 0; s < core_.records.sources.size(); ++s) {
         const auto id = static_cast<std::int32_t>(s);
         report_.not_sent += core_.books.is_declared_source(id) && !core_.books.arrived(id);
       }
-    for (const param_record& param : core_.records.params) {
-      if (param.plan.spec.kind != param_kind::mapped) continue;
-      ++(param.plan.pad_bytes() == 0 ? report_.aliased : report_.bound);
-      report_.shared_bytes += param.plan.bytes() - param.plan.pad_bytes();
-    }
+    count_aliases(core_, report_);
     report_.launches = core_.run.launches() - launches_;
+    report_.staged_bytes = staging_.space().peak();
     report_.peak_extra_device_bytes = core_.run.allocated_bytes() - core_.sealed_bytes;
-    core_.books.settle(succeeded);
+    if (succeeded && mode_ == update_mode::swap) core_.previous = previous_;
+    if (succeeded || how == ending::torn) core_.books.settle(succeeded);
+    if (succeeded) core_.has_digest = detect_changes_;
+    if (succeeded) core_.last_digest = digest_;
     core_.books.clear();
-    core_.state = succeeded ? model_state::live : wrote_live_ ? model_state::undefined : before_;
+    for (std::byte* block : blocks_) core_.run.release(block);
+    blocks_.clear();
+    core_.state = succeeded                                     ? model_state::live
+                  : how == ending::torn && undecided_           ? model_state::in_doubt
+                  : how == ending::torn                         ? model_state::undefined
+                                                                : before_;
+    if (lost_) core_.lose_pages();
     open_ = false;
     core_.update_open = false;
   }
 
   core_type& core_;
-  std::list<lane_state<Executor>> lanes_ = {};                         ///< the first is the update's own
-  std::vector<std::vector<dequant_job>> jobs_ = {};                ///< per key
-  std::vector<std::uint8_t> stale_ = {};                           ///< per param: computed at commit
-  lane_state<Executor>* last_sharing_lane_ = nullptr;
+  intake<Executor> intake_;
+  update_mode mode_;
+  vector<stream_ref> readers_;
+  staging_memory staging_memory_;
+  bool detect_changes_;
+  std::ptrdiff_t offset_;  ///< from live addresses to those that are written (swap)
+  post_load<Executor> post_load_;
+  staging staging_;
+  std::optional<undo_image<Executor>> undo_ = {};
+  generation previous_ = {};                                ///< swap: of the pages that commit puts aside
+  digest_list digests_ = {};                                ///< the sender's
+  std::list<lane_state<Executor>> lanes_ = {};              ///< the first is the update's own
+  lane_state<Executor>* last_lane_ = nullptr;               ///< of work that has one order over all lanes
+  vector<std::uint8_t> is_direct_ = {};                ///< per layer: loads go to live storage
+  vector<std::uint8_t> is_touched_ = {};               ///< per layer: something of it has arrived
+  vector<std::int32_t> due_layers_ = {};               ///< that `commit` writes
+  vector<std::byte*> aside_ = {};                      ///< of the load that is being placed
+  vector<std::byte*> blocks_ = {};                     ///< memory aside that goes back at the end
   std::atomic<int> running_ = 0;  ///< loads past their checks
   report report_ = {};
   status failed_ = {};            ///< sticky
   model_state before_ = model_state::undefined;
   double started_ = 0;
+  double pause_began_ = 0;        ///< 0: no live write yet
   std::int64_t launches_ = 0;
-  bool detect_changes_ = false;
+  std::uint64_t digest_ = 0;
   light_lock ending_ = {};             ///< around the end: either a publish or an abort; taken inside the model's lock
   std::atomic<bool> open_ = true;
   std::atomic<bool> closing_ = false;
   bool prepared_ = false;
   bool committed_ = false;
+  bool settled_ = false;
+  bool exchanged_ = false;
+  bool lost_ = false;             ///< an exchange failed half way: no page is left
+  bool overtakes_ = false;        ///< queued work may still write where `landing` could let a transport write
+  bool undecided_ = false;
   bool wrote_live_ = false;
   bool compared_ = false;
 };

@@ -24,6 +24,10 @@ class update_lane {
   /// Stream:    enqueued on the lane's stream; does not synchronise
   /// Sources:   must stay as they are until `flush`'s event, or the end of the update, has completed
   /// Partial:   bytes that this rank does not need are a success and counted
+  /// Runtime:   bytes are copied as they are, but for the pads; `part` is in the param's matrix form (slots * rows,
+  ///            cols), or (tensors of three dims) in [slots, rows, cols]. Any strides; a swizzled part is cut on 128
+  ///            rows and 4 columns and dense, in 128x4 order of its own. A param with a map and a second name
+  ///            (`SameAs`) is refused
   status load(std::string_view name, const tensor_ref& tensor, const box& part = {},
               load_form form = load_form::checkpoint) {
     const piece one{.name = name, .tensor = tensor, .part = part, .form = form};
@@ -72,6 +76,8 @@ class update {
   }
 
   bool is_open() const { return session_ != nullptr && session_->is_open(); }
+  bool is_prepared() const { return session_ != nullptr && session_->is_prepared(); }
+  bool is_committed() const { return session_ != nullptr && session_->is_committed(); }
 
   /// Another lane on a stream. The CUDA executor has 64 open lanes; those of a handle end with it.
   lane_type lane(stream_ref stream) { return {*session_, *session_->add_lane(stream)}; }
@@ -106,7 +112,8 @@ class update {
   }
 
   /// Forgets what arrived under a checkpoint or runtime name, so that it may come again; names that share its bytes
-  /// (`SameAs`) are forgotten with it.
+  /// (`SameAs`) are forgotten with it, and so is the other half of an FP8 weight and its scales where they were converted
+  /// already (a whole layer of mode layerwise; codes and scales that came in one load).
   status retract(std::string_view name) { return session_ == nullptr ? closed() : session_->retract(name); }
 
   /// Checks scope and everything that can fail early. A refusal launched nothing, names what is missing, and leaves the
@@ -115,6 +122,13 @@ class update {
 
   /// Enqueues the remaining writes; `done` receives the event that readers wait for. Does not synchronise.
   status commit(event_ref* done = nullptr) { return session_ == nullptr ? closed() : session_->commit(done); }
+
+  /// Waits for the commit, and does everything else that can fail before `publish`.
+  status settle() { return session_ == nullptr ? closed() : session_->settle(); }
+
+  /// After `commit`: what became of the update elsewhere is not known. The model is `in_doubt`, and must not serve, until
+  /// `publish` or `abort` decides; a handle that goes away leaves it so.
+  status doubt() { return session_ == nullptr ? closed() : session_->doubt(); }
 
   /// Waits for the commit and publishes the version.
   status publish() { return session_ == nullptr ? closed() : session_->publish(); }
@@ -129,8 +143,9 @@ class update {
     return publish();
   }
 
-  /// Ends the update without publishing. The model is `undefined` if live bytes were written, else as before. Waits for
-  /// landings that run, never for the caller's streams; nothing of this update writes after it returned.
+  /// Ends the update without publishing. The model is as before if no live byte was written, or if all were put back
+  /// (mode swap; an undo image), else `undefined`. Waits for landings that run, never for the caller's streams; nothing of
+  /// this update writes after it returned.
   status abort() { return session_ == nullptr ? status{} : session_->abort(); }
 
   /// What happened so far; valid after the end too.

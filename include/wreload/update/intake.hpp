@@ -1,0 +1,182 @@
+#pragma once
+/// `intake`: turns the pieces of a load into claims and jobs, or into a refusal; and counts them.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "../core/on_use.hpp"
+#include "model_core.hpp"
+#include "options.hpp"
+
+namespace wreload::detail {
+
+/// How an accepted piece counts in the report.
+struct counted_piece {
+  using counter = load_count report::*;  // named: nvcc hands the declarator to gcc in a form that it warns of
+  std::int64_t bytes = 0;
+  counter as = nullptr;  ///< null: loaded and needed
+  dtype type = dtype::none;
+  bool is_first = true;    ///< of its tensor
+  bool is_absent = false;  ///< no byte of its tensor belongs here
+};
+
+/// Pieces that were accepted together, or not at all. Owned by a lane; buffers are reused.
+struct accepted {
+  admission work = {};
+  std::vector<counted_piece> counted = {};
+
+  void clear() {
+    work.clear();
+    counted.clear();
+  }
+};
+
+/// The way from a name to claims. Under the model's lock.
+template <executor Executor>
+class intake {
+  using admission = dependent<wreload::admission, Executor>;
+  using accepted = dependent<detail::accepted, Executor>;
+
+ public:
+  explicit intake(model_core<Executor>& core) : core_(core) {}
+
+  static status unknown(std::string_view name) {
+    return refuse(error_code::unknown_name, name, "a tensor of the model, or an ignored or foreign name", "neither");
+  }
+
+  /// Claims pieces, all or none.
+  status take(std::span<const piece> pieces, accepted& into) {
+    into.clear();
+    for (const piece& part : pieces)
+      if (status refused = take_one(part, into); !refused.ok()) {
+        core_.books.release(into.work.claims);
+        return refused;
+      }
+    return {};
+  }
+
+  /// Claims tensors that were written in place, all or none: as a load of bytes whose address is not known.
+  status take_in_place(std::span<const std::string_view> names, load_form form, accepted& into) {
+    into.clear();
+    status refused;
+    for (const std::string_view name : names)
+      if (refused.ok()) refused = take_one_in_place(name, form, into);
+    if (refused.ok() && !into.work.compares.empty())
+      refused = refuse(error_code::duplicate, names.front(), "bytes that no other name brought", "a twin's");
+    if (!refused.ok()) core_.books.release(into.work.claims);
+    return refused;
+  }
+
+  /// What a load of this box would do; claims nothing.
+  status try_out(const piece& wanted, admission& trial) {
+    const std::int32_t id = resolve(wanted);
+    if (id == no_index) return unknown(wanted.name);
+    const name_record name = at(core_.records.names, id);
+    const source_record& source = at(core_.records.sources, name.source);
+    const tensor_ref shaped{.data = &trial, .type = wanted.tensor.type,
+                            .extents = wanted.part.whole ? source.extents : wanted.part.extent};
+    status refused = core_.books.admit(name, shaped, wanted.part, trial);
+    core_.books.release(trial.claims);
+    if (!refused.ok()) return refused;
+    const std::int64_t elements = shaped.extents.elements();
+    if (trial.lands.size() == 1 && trial.compares.empty() && !shares_bytes(trial) &&
+        trial.lands[0].from == trial.lands[0].to && !is_mapped(trial.landed[0].landing) &&
+        trial.lands[0].rows * trial.lands[0].cols == elements)
+      return {};
+    return refuse(error_code::unsupported, wanted.name,
+                  "one rectangle of one landing, copied as it is, in checkpoint order",
+                  std::to_string(trial.lands.size()) + " landings, or a conversion");
+  }
+
+  /// Whether a claim's bytes have a second name.
+  bool shares_bytes(const admission& work) const {
+    if (core_.records.twin_groups.empty()) return false;
+    for (const claim& part : work.claims)
+      if (part.to_group) return true;
+    return false;
+  }
+
+  static void count(const counted_piece& piece, report& into) {
+    const auto add = [&](load_count& to, bool is_new) {
+      to.tensors += is_new;
+      to.bytes += piece.bytes;
+    };
+    // A piece may belong to another rank and its tensor's next piece here: such a tensor is needed.
+    if (piece.as != nullptr) add(into.*piece.as, piece.is_first && (piece.as != &report::not_needed || piece.is_absent));
+    if (piece.as != nullptr && piece.as != &report::not_needed) return;
+    add(into.loaded, piece.is_first);
+    add(into.by_dtype[static_cast<std::size_t>(piece.type)], piece.is_first);
+  }
+
+ private:
+  bool is_mapped(std::int32_t landing) const {
+    return at(core_.records.params, at(core_.records.landings, landing).param).map != unmapped;
+  }
+
+  std::int32_t resolve(const piece& part) const {
+    if (!part.id.is_known()) return core_.records.find_name(part.name);
+    return part.id.index < static_cast<std::int32_t>(core_.records.names.size()) ? part.id.index : no_index;
+  }
+
+  status take_one(const piece& part, accepted& into) {
+    admission& work = into.work;
+    const std::int64_t needed_before = work.needed_bytes;
+    const std::size_t claims_before = work.claims.size();
+    counted_piece counted{.bytes = part.tensor.extents.valid() ? part.tensor.bytes() : 0, .type = part.tensor.type};
+    status refused;
+    if (part.form == load_form::runtime) {
+      const std::int32_t param = core_.records.find_param(part.name);
+      refused = param == no_index ? unknown(part.name)
+                                  : core_.books.admit_runtime(param, part.tensor, part.part, work);
+    } else if (const std::int32_t id = resolve(part); id != no_index) {
+      refused = core_.books.admit(at(core_.records.names, id), part.tensor, part.part, work);
+      counted.is_first = work.claims.size() > claims_before && work.claims[claims_before].landing == no_index;
+      if (work.needed_bytes == needed_before) counted.as = &report::not_needed;
+      counted.is_absent = at(core_.records.sources, at(core_.records.names, id).source).landings.empty();
+    } else if (matches_any(core_.ignored, part.name)) {
+      counted.as = &report::ignored;
+    } else if (matches_any(core_.foreign, part.name)) {
+      counted.as = &report::foreign;
+    } else {
+      refused = unknown(part.name);
+    }
+    if (refused.ok()) into.counted.push_back(counted);
+    return refused;
+  }
+
+  status take_one_in_place(std::string_view name, load_form form, accepted& into) {
+    const std::int32_t id = form == load_form::checkpoint ? core_.records.find_name(name) : no_index;
+    const std::int32_t param = form == load_form::runtime ? core_.records.find_param(name) : no_index;
+    if (id == no_index && param == no_index) return unknown(name);
+    tensor_ref in_place{.data = &into};
+    if (param != no_index) {
+      in_place.type = at(core_.records.params, param).plan.spec.runtime;
+      in_place.extents = at(core_.records.params, param).plan.extents;
+      into.counted.push_back({.bytes = in_place.bytes(), .type = in_place.type});
+      return core_.books.admit_runtime(param, in_place, {}, into.work);
+    }
+    const name_record record = at(core_.records.names, id);
+    const source_record& source = at(core_.records.sources, record.source);
+    in_place.extents = source.extents;
+    for (const std::int32_t l : source.landings) {
+      const param_record& to = at(core_.records.params, at(core_.records.landings, l).param);
+      const dtype stored = to.plan.spec.stored;
+      if (to.map != unmapped)
+        return refuse(error_code::unsupported, name, "a landing in checkpoint order",
+                      to_string(to.plan.spec.map) + " (adopt " + to.name() + " in runtime form)");
+      if (in_place.type != dtype::none && in_place.type != stored)
+        return refuse(error_code::unsupported, name, "landings of one dtype", "several");
+      in_place.type = stored;
+    }
+    into.counted.push_back({.bytes = in_place.bytes(), .type = in_place.type});
+    return source.landings.empty() ? status{} : core_.books.admit(record, in_place, {}, into.work);
+  }
+
+  model_core<Executor>& core_;
+};
+
+}  // namespace wreload::detail
