@@ -52,7 +52,6 @@ class staged_bed {
   }
 
   double elements() const { return static_cast<double>(elements_); }
-  cudaStream_t stream() const { return stream_; }
 
   timing run(wr::update_mode mode) {
     std::vector<wr::piece> pieces;
@@ -219,11 +218,7 @@ class swap_bed {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-    std::printf("no CUDA device: nothing was measured\n");
-    return 77;
-  }
+  if (!bench::has_device()) return 77;
   const int repetitions = argc > 1 ? std::atoi(argv[1]) : 5;
   const int layers = argc > 2 ? std::atoi(argv[2]) : 47;
   bool verified = true;

@@ -122,11 +122,7 @@ class bed {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-    std::printf("no CUDA device: nothing was measured\n");
-    return 77;
-  }
+  if (!bench::has_device()) return 77;
   const int repetitions = argc > 1 ? std::atoi(argv[1]) : 11;
   const int layers = argc > 2 ? std::atoi(argv[2]) : 20;
   cudaDeviceProp device = {};

@@ -1,7 +1,6 @@
 #pragma once
 /// Block-FP8 matrices for benchmarks: random data, and a check that shares nothing with the library.
 
-#include <chrono>
 #include <string>
 #include <vector>
 
@@ -56,19 +55,6 @@ __global__ void count_wrong(const std::uint16_t* weight, const std::uint8_t* cod
   if (mine != 0) atomicAdd(wrong, mine);
 }
 
-template <class Element>
-Element* device_array(std::int64_t count) {
-  void* made = nullptr;
-  BENCH_CUDA(cudaMalloc(&made, static_cast<std::size_t>(count) * sizeof(Element)));
-  return static_cast<Element*>(made);
-}
-
-void demand(const wr::status& result) {
-  if (result.ok()) return;
-  std::fprintf(stderr, "%s\n", result.message().c_str());
-  std::exit(1);
-}
-
 /// A layer's matrix with device memory for all four of its arrays.
 matrix make_matrix(int layer, int which) {
   const auto [rows, cols] = shapes[which];
@@ -98,10 +84,6 @@ void append_pieces(const matrix& each, std::vector<wr::piece>& pieces) {
   pieces.push_back({.name = each.scale_name,
                     .tensor = {.data = each.scales, .type = wr::dtype::fp32, .extents = grid,
                                .memory = wr::memory_kind::device}});
-}
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace

@@ -1,10 +1,11 @@
 #pragma once
-/// What the CUDA benchmarks share: checked calls, event timing behind a full queue, medians, random data, a table that is
+/// What the CUDA benchmarks share: checked calls, device memory, event timing behind a full queue, medians, random data, a table that is
 /// also one line of JSON.
 
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +21,33 @@ inline void check(cudaError_t error, const char* call) {
   std::exit(1);
 }
 #define BENCH_CUDA(call) ::bench::check((call), #call)
+
+/// Whether there is a GPU; says so where there is none (exit 77 then).
+inline bool has_device() {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0) return true;
+  std::printf("no CUDA device: nothing was measured\n");
+  return false;
+}
+
+/// Ends the program where a status of the library's is an error.
+template <class Status>
+void demand(const Status& result) {
+  if (result.ok()) return;
+  std::fprintf(stderr, "%s\n", result.message().c_str());
+  std::exit(1);
+}
+
+template <class Element>
+Element* device_array(std::int64_t count) {
+  void* made = nullptr;
+  BENCH_CUDA(cudaMalloc(&made, static_cast<std::size_t>(count) * sizeof(Element)));
+  return static_cast<Element*>(made);
+}
+
+inline double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());

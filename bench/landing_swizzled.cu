@@ -6,7 +6,6 @@
 //   landing_swizzled [REPETITIONS] [EXPERTS]      default 11 and 384
 //
 // Rates count two bytes a scale, read and written.
-#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +17,10 @@
 namespace wr = wreload;
 
 namespace {
+
+using bench::demand;
+using bench::device_array;
+using bench::seconds_now;
 
 constexpr std::int64_t hidden = 7168, width = 2048;
 constexpr std::int64_t w13_cols = hidden / 16, w2_cols = width / 16;           // scales a row
@@ -51,23 +54,6 @@ __global__ void count_wrong(const std::uint8_t* bucket, const std::uint8_t* stor
     mine += stored[expert * stored_bytes + at] != bucket[expert * expert_bytes + offset + within];
   }
   if (mine != 0) atomicAdd(wrong, mine);
-}
-
-template <class Element>
-Element* device_array(std::int64_t count) {
-  void* made = nullptr;
-  BENCH_CUDA(cudaMalloc(&made, static_cast<std::size_t>(count) * sizeof(Element)));
-  return static_cast<Element*>(made);
-}
-
-void demand(const wr::status& result) {
-  if (result.ok()) return;
-  std::fprintf(stderr, "%s\n", result.message().c_str());
-  std::exit(1);
-}
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 /// What a layer is loaded from: scales in one bucket; one matrix of weights and one scalar for all experts.
@@ -244,11 +230,7 @@ class bed {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-    std::printf("no CUDA device: nothing was measured\n");
-    return 77;
-  }
+  if (!bench::has_device()) return 77;
   const int repetitions = argc > 1 ? std::atoi(argv[1]) : 11;
   const std::int64_t experts = argc > 2 ? std::atoi(argv[2]) : 384;
   cudaDeviceProp device = {};

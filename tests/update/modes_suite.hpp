@@ -291,6 +291,44 @@ TEST_CASE_TEMPLATE_DEFINE("layerwise: half of a converted pair taken back takes 
   }
 }
 
+TEST_CASE_TEMPLATE_DEFINE("codes whose scales are at hand are converted on their way, the others in place", Executor,
+                          modes_fused) {
+  // Rows of 16 codes: aligned as a conversion on the way asks. Ragged blocks, two shards.
+  engine<Executor> tested({linear("w", {whole_shard("q", 5), whole_shard("kv", 4)}, 16), linear("odd", 5, 7)});
+  const auto a = random_checkpoint(tested.layers(), 1), b = random_checkpoint(tested.layers(), 2);
+  const auto send_all = [&](update<Executor>& open, const reference::checkpoint& all, bool scales_first) {
+    for (const bool scales : {scales_first, !scales_first})
+      for (const auto& [name, value] : all)
+        if (name.ends_with("_scale_inv") == scales) must(open.load(name, tested.place(value)));
+  };
+  tested.reload(a);
+  for (const bool scales_first : {true, false}) {
+    update<Executor> open = start_in(tested, aside(update_mode::staged));
+    send_all(open, b, scales_first);
+    must(open.finish());
+    CHECK(open.report().fused_rows == 9);  // whatever came first: both lie aside
+    CHECK(open.report().converted_rows == 14);
+    CHECK(tested.difference(b) == "");
+    tested.reload(a);
+  }
+  if (!Executor::converts_from(memory_kind::pageable)) return;  // else where a source lies decides
+  for (const bool scales_first : {true, false}) {
+    update<Executor> open = start_in(tested, {.mode = update_mode::direct});
+    send_all(open, b, scales_first);
+    if (scales_first) {  // half of what is converted already takes the other half along
+      must(open.retract("q.weight_scale_inv"));
+      check_refused(open.finish(), error_code::incomplete, "q.weight");
+      must(tested.send(open, b, "q.weight"));
+      must(tested.send(open, b, "q.weight_scale_inv"));
+    }
+    must(open.finish());
+    CHECK(open.report().converted_rows == (scales_first ? 19 : 14));  // q a second time
+    CHECK(open.report().fused_rows == (scales_first ? 9 : 0));
+    CHECK(tested.difference(b) == "");
+    tested.reload(a);
+  }
+}
+
 TEST_CASE_TEMPLATE_DEFINE("undo: an abort at any point puts every byte back", Executor, modes_undo) {
   property("direct, layerwise and staged", [] {
     const std::vector<reference::layer> layers = draw_model();

@@ -10,6 +10,7 @@ TEST_CASE_TEMPLATE_INVOKE(modes_layerwise, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(modes_layerwise_budget, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(modes_or_direct, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(modes_layerwise_retract, host_executor);
+TEST_CASE_TEMPLATE_INVOKE(modes_fused, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(modes_undo, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(modes_adopt, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(modes_twins, host_executor);

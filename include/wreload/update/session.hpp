@@ -553,8 +553,11 @@ class session {
 
   /// Layerwise, on an ordered lane: commits the layers that this load has made whole.
   status commit_whole_layers(lane_state<Executor>& lane) {
+    std::int32_t checked = no_index;  // all of the load has arrived by now: once a layer will do
     for (const landed_part& what : lane.load.work.landed) {
       const std::int32_t id = core_.records.layer_of(what.landing);
+      if (id == checked) continue;
+      checked = id;
       const layer_record& layer = at(core_.records.layers, id);
       if (!staging_.holds(id) && !goes_live(what.landing)) continue;  // committed for an earlier piece of this load
       if (waits_for_twins(id)) continue;
