@@ -88,13 +88,13 @@ __global__ void random_scales(std::uint32_t* scales, std::uint64_t count, std::u
 
 }  // namespace
 
-/// Device seconds of what `enqueue` puts on a stream.
+/// Device seconds of what `enqueue` puts on a stream; it has to be done with that in `held_nanoseconds`.
 template <class Enqueue>
-double device_seconds(cudaStream_t stream, Enqueue&& enqueue) {
+double device_seconds(cudaStream_t stream, Enqueue&& enqueue, std::uint64_t held_nanoseconds = 2'000'000) {
   cudaEvent_t begin = nullptr, end = nullptr;
   BENCH_CUDA(cudaEventCreate(&begin));
   BENCH_CUDA(cudaEventCreate(&end));
-  hold<<<1, 1, 0, stream>>>(2'000'000);
+  hold<<<1, 1, 0, stream>>>(held_nanoseconds);
   BENCH_CUDA(cudaEventRecord(begin, stream));
   enqueue();
   BENCH_CUDA(cudaEventRecord(end, stream));

@@ -616,11 +616,14 @@ class basic_cuda_executor {
       return launch(on, tasks, dequant_choice, &kernel::dequant_rows<Stored, Runtime, Scale>, blocks);
     };
     constexpr std::int64_t most = kernel::most_dequant_extent;
+    std::int64_t elements = 0;
+    for (const dequant_job& job : jobs) elements += job.rows * job.cols;
+    const std::int64_t unit = kernel::dequant_unit_elements(elements, multiprocessors_ * dequant_choice.blocks_per_multiprocessor);
     for (std::size_t i = 0; i < jobs.size(); ++i) {
       const dequant_job& job = jobs[i];
       if (job.rows <= 0 || job.cols <= 0) continue;
       if (job.cols > most || key.block_rows > most || key.block_cols > most)
-        return refuse(error_code::unsupported, {}, "at most 2^30 columns and rows a block", std::to_string(job.cols));
+        return refuse(error_code::unsupported, {}, "at most 2^28 columns and rows a block", std::to_string(job.cols));
       for (std::int64_t row = 0; row < job.rows; row += most) {
         dequant_job part = job;
         part.rows = std::min(job.rows - row, most);
@@ -630,7 +633,7 @@ class basic_cuda_executor {
           part.scale += (job.row_phase + row) / key.block_rows * job.scale_row_stride_bytes;
           part.row_phase = static_cast<std::int32_t>((job.row_phase + row) % key.block_rows);
         }
-        if (status failed = add(on, tasks, kernel::make_task(part, key), jobs.size() - i, flush); !failed.ok())
+        if (status failed = add(on, tasks, kernel::make_task(part, key, unit), jobs.size() - i, flush); !failed.ok())
           return failed;
       }
     }

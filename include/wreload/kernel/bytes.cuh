@@ -51,29 +51,31 @@ __device__ inline void store_any(std::byte* to, std::uint64_t value, int bytes) 
   }
 }
 
-/// 16 bytes from an address that is a multiple of `Alignment` (16, 8 or 4), or of nothing (1).
-///
-/// Alignment 1 reads the five aligned words around the 16 bytes: up to 3 bytes before and 4 after them.
+/// 16 bytes from an address that is a multiple of `Alignment`: 16 or 4.
 template <int Alignment>
 __device__ uint4 load_vector(const std::byte* from) {
   if constexpr (Alignment == 16) {
     return *reinterpret_cast<const uint4*>(from);
-  } else if constexpr (Alignment == 8) {
-    const uint2 low = *reinterpret_cast<const uint2*>(from);
-    const uint2 high = *reinterpret_cast<const uint2*>(from + 8);
-    return {low.x, low.y, high.x, high.y};
-  } else if constexpr (Alignment == 4) {
+  } else {
+    static_assert(Alignment == 4);
     const auto* words = reinterpret_cast<const std::uint32_t*>(from);
     return {words[0], words[1], words[2], words[3]};
-  } else {
-    const std::uint32_t skip = misalignment(from, 4);
-    const auto* words = reinterpret_cast<const std::uint32_t*>(from - skip);
-    std::uint32_t read[5];
-#pragma unroll
-    for (int i = 0; i < 5; ++i) read[i] = words[i];
-    return {__funnelshift_r(read[0], read[1], 8 * skip), __funnelshift_r(read[1], read[2], 8 * skip),
-            __funnelshift_r(read[2], read[3], 8 * skip), __funnelshift_r(read[3], read[4], 8 * skip)};
   }
+}
+
+/// 16 bytes from byte `shift` of the first of two vectors that follow each other; 0 < shift < 16.
+__device__ inline uint4 shifted_vector(const uint4& first, const uint4& second, std::uint32_t shift) {
+  const std::uint32_t words[8] = {first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};
+  std::uint32_t from[5];  // words shift / 4 and on
+#pragma unroll
+  for (int i = 0; i < 5; ++i) {
+    const std::uint32_t near = (shift & 4) != 0 ? words[i + 1] : words[i];
+    const std::uint32_t far = (shift & 4) != 0 ? words[i + 3 < 8 ? i + 3 : 7] : words[i + 2];
+    from[i] = (shift & 8) != 0 ? far : near;
+  }
+  const std::uint32_t bits = 8 * (shift & 3);
+  return {__funnelshift_r(from[0], from[1], bits), __funnelshift_r(from[1], from[2], bits),
+          __funnelshift_r(from[2], from[3], bits), __funnelshift_r(from[3], from[4], bits)};
 }
 
 }  // namespace kernel

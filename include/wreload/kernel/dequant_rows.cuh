@@ -1,12 +1,15 @@
 #pragma once
 /// `dequant_rows`: dequantises rows of FP8 by block scales, in place or out of place.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 
 #include "../core/job.hpp"
 #include "../core/shape.hpp"
 #include "../tuning/dequant_rows.hpp"
+#include "block_units.cuh"
 #include "bytes.cuh"
 #include "convert.cuh"
 #include "work.cuh"
@@ -38,7 +41,8 @@ struct dequant_blocks {
   block_divisor cols = {};
 };
 
-/// A `dequant_job` in units of `unit_rows` rows.
+/// A `dequant_job` in units of `unit_rows` rows. A row is `vectors` vectors of as many elements as one store takes (paths
+/// `wide`), or of single elements, and some columns left over.
 struct dequant_task {
   enum path_kind : std::uint32_t {
     wide_one_scale,  ///< 16-byte stores, all elements of a store in one scale block
@@ -58,19 +62,27 @@ struct dequant_task {
   std::uint32_t row_phase = 0;
   std::uint32_t col_phase = 0;
   std::uint32_t unit_rows = 1;
+  std::uint32_t vectors = 0;
+  block_divisor by_vectors = {};
   path_kind path = single;
 
   std::uint64_t units() const { return ceil_div(rows, unit_rows); }
 };
 
-/// Most rows and columns of a task: indices are 32 bits wide, offsets 64.
-inline constexpr std::int64_t most_dequant_extent = std::int64_t{1} << 30;
+/// Most rows and columns of a task: indices and offsets inside a unit are 32 bits wide.
+inline constexpr std::int64_t most_dequant_extent = std::int64_t{1} << 28;
+
+/// How many elements a unit of a launch of so many has.
+inline std::int64_t dequant_unit_elements(std::int64_t elements, int blocks) {
+  using choice = tuning::dequant_rows;
+  return std::clamp<std::int64_t>(elements / (std::int64_t{blocks} * choice::balance_units), choice::least_unit_elements,
+                                  choice::most_unit_elements);
+}
 
 /// The task of a job with at most `most_dequant_extent` rows and columns.
-inline dequant_task make_task(const dequant_job& job, const dequant_key& key) {
+inline dequant_task make_task(const dequant_job& job, const dequant_key& key, std::int64_t unit_elements) {
   using choice = tuning::dequant_rows;
-  const std::int64_t runtime = bytes_of(key.runtime);
-  const std::int64_t wide = choice::bytes_per_store / runtime;
+  const std::int64_t wide = choice::bytes_per_store / bytes_of(key.runtime);
   dequant_task task{.source = job.source,
                     .destination = job.destination,
                     .scale = job.scale,
@@ -81,135 +93,228 @@ inline dequant_task make_task(const dequant_job& job, const dequant_key& key) {
                     .cols = static_cast<std::uint32_t>(job.cols),
                     .row_phase = static_cast<std::uint32_t>(job.row_phase),
                     .col_phase = static_cast<std::uint32_t>(job.col_phase)};
-  const std::int64_t rows = choice::unit_elements / job.cols;
-  task.unit_rows =
-      static_cast<std::uint32_t>(rows < 1 ? 1 : rows > choice::most_unit_rows ? choice::most_unit_rows : rows);
+  const std::int64_t stride = std::max(std::abs(job.source_row_stride_bytes), job.destination_row_stride_bytes);
+  const std::int64_t most_rows = std::clamp<std::int64_t>((std::int64_t{1} << 30) / (stride + 1), 1, choice::most_unit_rows);
+  task.unit_rows = static_cast<std::uint32_t>(std::clamp<std::int64_t>(unit_elements / job.cols, 1, most_rows));
   const auto aligned = [&](const std::byte* first, std::int64_t stride, std::int64_t to) {
     return reinterpret_cast<std::uintptr_t>(first) % static_cast<std::uintptr_t>(to) == 0 &&
            (job.rows == 1 || stride % to == 0);
   };
-  const std::int64_t scale_bytes = bytes_of(key.scale);
   if (aligned(job.source, job.source_row_stride_bytes, wide) &&
       aligned(job.destination, job.destination_row_stride_bytes, choice::bytes_per_store) &&
-      aligned(job.scale, job.scale_row_stride_bytes, scale_bytes)) {
+      aligned(job.scale, job.scale_row_stride_bytes, bytes_of(key.scale))) {
     const bool one_scale = key.block_cols == 0 || (key.block_cols % wide == 0 && job.col_phase % wide == 0);
     task.path = one_scale ? dequant_task::wide_one_scale : dequant_task::wide;
   }
+  task.vectors = static_cast<std::uint32_t>(task.path == dequant_task::single ? job.cols : job.cols / wide);
+  task.by_vectors = block_divisor(task.vectors);
   return task;
 }
 
-/// Dequantises rows [row, row_end) with one warp. `Wide` elements a lane and step: 8 (4 for fp32) or 1.
+/// Dequantises units with one block, in chunks: vectors of a unit's rows, counted on from row to row, a few of them a
+/// thread. Chunks of a unit go from the right to the left. On path `wide_one_scale` the next chunk is read before the last
+/// is stored; units on the other paths are converted in `store`, a vector a thread at a time.
 ///
 /// In place, element c goes from byte c to bytes runtime * c and on, so an element must be read before the elements at
 /// and left of c / runtime are written. Why that holds here, for any Runtime of 2 or 4 bytes:
-///   1. A row belongs to one warp, and rows do not share bytes. Chunks of a row go from the right.
-///   2. Stores of the chunk with first element b start at byte runtime * b >= b. What is not read yet when they happen
-///      lies left of b (the chunk itself was read by every lane before the __syncwarp; the chunk fetched ahead lies
-///      left of b and was read before them, which can only help).
-///   3. The last cols % Wide elements are read before the rightmost chunk is stored, and stored at bytes that hold no
-///      unread code: with t = cols - cols % Wide >= Wide they start at runtime * t >= 2 t > cols; with t = 0 they are
-///      the whole row, read before it is written.
-template <class Stored, class Runtime, class Scale, int Wide, bool OneScale>
-__device__ void dequant_run(const dequant_task& task, const dequant_blocks& blocks, std::uint32_t row,
-                            std::uint32_t row_end) {
-  constexpr int loads = OneScale ? tuning::dequant_rows::loads_per_lane : 1;
-  constexpr std::uint32_t chunk = 32 * loads;  // vectors
-  constexpr std::int64_t runtime_bytes = sizeof(code_of<Runtime>);
+///   1. A row belongs to one unit, a unit to one block, and rows do not share bytes.
+///   2. A chunk is stored behind a barrier that follows its reads. In a row, stores of the chunk with first element b start
+///      at byte runtime * b >= b. What is not read yet when they happen lies left of b.
+///   3. The columns left over of all rows of a unit are read with its first chunk, and stored with it, at bytes that hold
+///      no unread code: with t = vectors * width > 0 they start at runtime * t >= 2 t > cols; with t = 0 they are the
+///      whole row.
+template <class Stored, class Runtime, class Scale>
+class dequantiser {
+  using choice = tuning::dequant_rows;
   using scale_bits = code_of<Scale>;
-  struct fetched {  // this lane's part of a chunk
-    std::byte* to;
-    const std::byte* row_scales;  // unless OneScale
-    std::uint32_t col;
-    int left;  // vectors from this lane's first on
-    uint2 codes[loads];
-    std::uint32_t scales[loads];  // codes, if OneScale
-  };
-  const std::uint32_t lane = threadIdx.x % 32;
-  const std::uint32_t vectors = task.cols / Wide;
-  const std::uint32_t last_chunk = vectors == 0 ? 0 : (vectors - 1) / chunk;
+  static constexpr std::uint32_t threads = choice::block_threads;
+  static constexpr int loads = choice::loads_per_thread;
+  static constexpr int wide = choice::bytes_per_store / static_cast<int>(sizeof(code_of<Runtime>));
+  static constexpr std::uint32_t chunk = threads * loads;
+  static_assert(choice::most_unit_rows * (wide - 1) <= choice::block_threads);
 
-  const auto scales_of = [&](std::uint32_t r) {
-    return task.scale + blocks.rows.divide(task.row_phase + r) * task.scale_row_stride_bytes;
+ public:
+  /// This thread's part of a chunk.
+  struct part {
+    std::uint32_t unit = 0;   ///< of the block's
+    std::uint32_t first = 0;  ///< vector of the unit
+    bool is_first = false;    ///< chunk of its unit: columns left over belong to it
+    std::uint8_t left_over = 0;
+    uint2 codes[loads];
+    std::uint32_t scales[loads];  ///< codes
   };
-  const auto scale_at = [&](const std::byte* scales, std::uint32_t col) {
-    const std::byte* at = scales + blocks.cols.divide(task.col_phase + col) * std::int64_t{sizeof(scale_bits)};
-    if constexpr (Wide == 1)
-      return load_any<scale_bits>(at);
-    else
-      return __ldg(reinterpret_cast<const scale_bits*>(at));
-  };
-  const auto fetch = [&](fetched& into, std::uint32_t r, std::uint32_t at) {
-    const std::uint32_t first = at * chunk + lane;
-    into.col = first * Wide;
-    into.left = static_cast<int>(vectors - first);
-    into.to = task.destination + r * task.destination_row_stride_bytes + into.col * runtime_bytes;
-    into.row_scales = scales_of(r);
-    const std::byte* from = task.source + r * task.source_row_stride_bytes + into.col;
-    __builtin_assume(__isGlobal(from));
-    __builtin_assume(__isGlobal(into.to));
+
+  __device__ dequantiser(const block_units<dequant_task>& units, const dequant_blocks& blocks)
+      : units_(units), blocks_(blocks) {}
+
+  /// Goes to the first chunk of a unit.
+  __device__ void begin(part& of, std::uint32_t unit) const {
+    const dequant_task& task = units_.task(unit);
+    of.unit = unit;
+    of.first = task.path == dequant_task::wide_one_scale ? last_multiple(task.vectors * rows_of(task, unit), chunk) : 0;
+    of.is_first = true;
+  }
+
+  /// Goes on to the left in the unit; false where the chunk was its last.
+  __device__ static bool advance(part& to, const part& from) {
+    if (from.first == 0) return false;
+    to.unit = from.unit;
+    to.first = from.first - chunk;
+    to.is_first = false;
+    return true;
+  }
+
+  __device__ void fetch(part& of) const {
+    const dequant_task& task = units_.task(of.unit);
+    if (task.path != dequant_task::wide_one_scale) return;
+    const auto fetch_vector = [&](int i, const std::byte* from, std::uint32_t row, std::uint32_t col) {
+      of.codes[i] = load_codes<wide>(from);
+      of.scales[i] = __ldg(reinterpret_cast<const scale_bits*>(scale_of(task, row, col)));
+    };
+    for_each_vector<wide, loads>(of.unit, of.first, task.source, task.source_row_stride_bytes, 1, fetch_vector);
+    if (of.is_first) of.left_over = fetch_left_over(task, of.unit);
+  }
+
+  /// Requires: a barrier since `fetch`
+  __device__ void store(const part& of) const {
+    const dequant_task& task = units_.task(of.unit);
+    if (task.path == dequant_task::wide) return convert_unit<wide>(of.unit);
+    if (task.path == dequant_task::single) return convert_unit<1>(of.unit);
+    const auto store_vector = [&](int i, std::byte* to, std::uint32_t, std::uint32_t) {
+      float each[wide];
 #pragma unroll
-    for (int i = 0; i < loads; ++i) {
-      if (32 * i >= into.left) continue;
-      if constexpr (Wide == 8) into.codes[i] = *reinterpret_cast<const uint2*>(from + 256 * i);
-      if constexpr (Wide == 4) into.codes[i].x = *reinterpret_cast<const std::uint32_t*>(from + 128 * i);
-      if constexpr (Wide == 1) into.codes[i].x = *reinterpret_cast<const std::uint8_t*>(from + 32 * i);
-      if constexpr (OneScale) into.scales[i] = scale_at(into.row_scales, into.col + 32 * Wide * i);
-    }
-  };
-  const auto store = [&](const fetched& have) {
-    __builtin_assume(__isGlobal(have.to));
+      for (int e = 0; e < wide; ++e) each[e] = codec<Scale>::decode(static_cast<scale_bits>(of.scales[i]));
+      __builtin_assume(__isGlobal(to));
+      *reinterpret_cast<uint4*>(to) = convert_vector<Stored, Runtime>(of.codes[i], each);
+    };
+    for_each_vector<wide, loads>(of.unit, of.first, task.destination, task.destination_row_stride_bytes,
+                                 sizeof(code_of<Runtime>), store_vector);
+    if (of.is_first) store_left_over(task, of.unit, of.left_over);
+  }
+
+ private:
+  /// The last multiple of `step` below `count`; 0 where there is none.
+  __device__ static std::uint32_t last_multiple(std::uint32_t count, std::uint32_t step) {
+    return count == 0 ? 0 : (count - 1) / step * step;
+  }
+  __device__ std::uint32_t first_row(const dequant_task& task, std::uint32_t unit) const {
+    return units_.index(unit) * task.unit_rows;
+  }
+  __device__ std::uint32_t rows_of(const dequant_task& task, std::uint32_t unit) const {
+    return min(task.unit_rows, task.rows - first_row(task, unit));
+  }
+
+  /// Calls `visit(number, address, row, col)` for this thread's vectors of a chunk; `rows` is row 0 of the source or of the
+  /// destination, whose elements take `element` bytes. Offsets in the unit step on, in 32 bits: multiplications would cost
+  /// more than the conversion.
+  template <int Width, int Vectors, class Byte, class Visit>
+  __device__ void for_each_vector(std::uint32_t unit, std::uint32_t first, Byte* rows, std::int64_t row_stride_bytes,
+                                  int element, Visit&& visit) const {
+    const dequant_task& task = units_.task(unit);
+    const std::uint32_t vectors = task.vectors;
+    const std::uint32_t count = vectors * rows_of(task, unit);
+    const std::uint32_t step_rows = task.by_vectors.divide(threads);
+    const std::uint32_t step = threads - step_rows * vectors;
+    const int stride = static_cast<int>(row_stride_bytes), vector_bytes = Width * element;
+    const int step_bytes = static_cast<int>(step_rows) * stride + static_cast<int>(step) * vector_bytes;
+    const int wrap_bytes = stride - static_cast<int>(vectors) * vector_bytes;
+    Byte* begin = rows + first_row(task, unit) * row_stride_bytes;
+    std::uint32_t at = first + threadIdx.x;
+    std::uint32_t row = task.by_vectors.divide(at);
+    std::uint32_t vector = at - row * vectors;
+    int offset = static_cast<int>(row) * stride + static_cast<int>(vector) * vector_bytes;
+    row += first_row(task, unit);
 #pragma unroll
-    for (int i = 0; i < loads; ++i) {
-      if (32 * i >= have.left) continue;
-      std::byte* to = have.to + 32 * Wide * runtime_bytes * i;
-      const std::uint32_t col = have.col + 32 * Wide * i;
-      if constexpr (Wide == 1) {
-        store_any(to, dequantise<Stored, Runtime, Scale>(static_cast<std::uint8_t>(have.codes[i].x),
-                                                         scale_at(have.row_scales, col)));
-      } else {
-        float each[Wide];
-#pragma unroll
-        for (int e = 0; e < Wide; ++e)
-          each[e] = codec<Scale>::decode(OneScale ? static_cast<scale_bits>(have.scales[i])
-                                                 : scale_at(have.row_scales, col + e));
-        *reinterpret_cast<uint4*>(to) = convert_vector<Stored, Runtime>(have.codes[i], each);
+    for (int i = 0; i < Vectors; ++i) {
+      if (at < count) visit(i, begin + offset, row, vector * Width);
+      at += threads;
+      row += step_rows;
+      vector += step;
+      offset += step_bytes;
+      if (vector >= vectors) {
+        vector -= vectors;
+        ++row;
+        offset += wrap_bytes;
       }
     }
-  };
-  const auto convert_tail = [&](std::uint32_t r) {
-    const std::uint32_t col = vectors * Wide + lane;
-    const bool mine = col < task.cols;
-    const std::byte* source = task.source + r * task.source_row_stride_bytes;
-    const auto code = mine ? static_cast<std::uint8_t>(source[col]) : std::uint8_t{0};
-    __syncwarp();
-    if (mine)
-      store_any(task.destination + r * task.destination_row_stride_bytes + col * runtime_bytes,
-                dequantise<Stored, Runtime, Scale>(code, scale_at(scales_of(r), col)));
-  };
-
-  std::uint32_t at = last_chunk;
-  fetched now;
-  fetch(now, row, at);
-  for (;;) {
-    const bool new_row = at == last_chunk;
-    const std::uint32_t this_row = row;
-    if (at == 0) {
-      ++row;
-      at = last_chunk;
-    } else {
-      --at;
-    }
-    fetched next;
-    if (row < row_end) fetch(next, row, at);
-    if (Wide > 1 && new_row && vectors * Wide < task.cols) convert_tail(this_row);
-    __syncwarp();
-    store(now);
-    if (row >= row_end) return;
-    now = next;
   }
-}
 
-/// Dequantises the tasks of one key, one warp a unit.
+  /// Converts a unit: a vector a thread at a time, a scale an element.
+  template <int Width>
+  __device__ void convert_unit(std::uint32_t unit) const {
+    const dequant_task& task = units_.task(unit);
+    std::uint8_t left_over = Width == 1 ? std::uint8_t{0} : fetch_left_over(task, unit);
+    for (std::uint32_t first = last_multiple(task.vectors * rows_of(task, unit), threads);; first -= threads) {
+      uint2 codes = {};
+      for_each_vector<Width, 1>(unit, first, task.source, task.source_row_stride_bytes, 1,
+                                [&](int, const std::byte* from, std::uint32_t, std::uint32_t) {
+                                  codes = load_codes<Width>(from);
+                                });
+      __syncthreads();
+      const auto store_vector = [&](int, std::byte* to, std::uint32_t row, std::uint32_t col) {
+        if constexpr (Width == 1) {
+          store_one(task, row, col, static_cast<std::uint8_t>(codes.x));
+        } else {
+          float each[Width];
+#pragma unroll
+          for (int e = 0; e < Width; ++e)
+            each[e] = codec<Scale>::decode(__ldg(reinterpret_cast<const scale_bits*>(scale_of(task, row, col + e))));
+          __builtin_assume(__isGlobal(to));
+          *reinterpret_cast<uint4*>(to) = convert_vector<Stored, Runtime>(codes, each);
+        }
+      };
+      for_each_vector<Width, 1>(unit, first, task.destination, task.destination_row_stride_bytes,
+                                sizeof(code_of<Runtime>), store_vector);
+      if (first == 0) break;
+    }
+    if (Width != 1) store_left_over(task, unit, left_over);
+  }
+
+  /// `Width` codes, the first in the lowest byte.
+  template <int Width>
+  __device__ static uint2 load_codes(const std::byte* from) {
+    __builtin_assume(__isGlobal(from));
+    if constexpr (Width == 8)
+      return *reinterpret_cast<const uint2*>(from);
+    else if constexpr (Width == 4)
+      return {*reinterpret_cast<const std::uint32_t*>(from), 0};
+    else
+      return {static_cast<std::uint8_t>(*from), 0};
+  }
+
+  /// Calls `visit(row, col)` where this thread has one of the columns left over in a unit.
+  template <class Visit>
+  __device__ void at_left_over(const dequant_task& task, std::uint32_t unit, Visit&& visit) const {
+    const std::uint32_t begin = task.vectors * wide, cols = task.cols - begin;
+    if (threadIdx.x < cols * rows_of(task, unit))
+      visit(first_row(task, unit) + threadIdx.x / cols, begin + threadIdx.x % cols);
+  }
+  __device__ std::uint8_t fetch_left_over(const dequant_task& task, std::uint32_t unit) const {
+    std::uint8_t code = 0;
+    at_left_over(task, unit, [&](std::uint32_t row, std::uint32_t col) {
+      code = static_cast<std::uint8_t>(task.source[row * task.source_row_stride_bytes + col]);
+    });
+    return code;
+  }
+  __device__ void store_left_over(const dequant_task& task, std::uint32_t unit, std::uint8_t code) const {
+    at_left_over(task, unit, [&](std::uint32_t row, std::uint32_t col) { store_one(task, row, col, code); });
+  }
+
+  __device__ void store_one(const dequant_task& task, std::uint32_t row, std::uint32_t col, std::uint8_t code) const {
+    std::byte* to = task.destination + row * task.destination_row_stride_bytes +
+                    col * std::int64_t{sizeof(code_of<Runtime>)};
+    store_any(to, dequantise<Stored, Runtime, Scale>(code, load_any<scale_bits>(scale_of(task, row, col))));
+  }
+  __device__ const std::byte* scale_of(const dequant_task& task, std::uint32_t row, std::uint32_t col) const {
+    return task.scale + blocks_.rows.divide(task.row_phase + row) * task.scale_row_stride_bytes +
+           blocks_.cols.divide(task.col_phase + col) * std::int64_t{sizeof(scale_bits)};
+  }
+
+  const block_units<dequant_task>& units_;
+  const dequant_blocks& blocks_;
+};
+
+/// Dequantises the tasks of one key, one block a unit.
 ///
 ///   source       (rows, cols) Stored
 ///   destination  (rows, cols) Runtime; may be the source with equal row strides
@@ -220,19 +325,41 @@ __device__ void dequant_run(const dequant_task& task, const dequant_blocks& bloc
 /// Cost:      one kernel per (Stored, Runtime, Scale), whatever the block size; 1 + bytes(Runtime) bytes per element
 template <class Stored, class Runtime, class Scale>
 __global__ void __launch_bounds__(tuning::dequant_rows::block_threads, tuning::dequant_rows::blocks_per_multiprocessor)
-    dequant_rows(const __grid_constant__ work<dequant_task> todo, dequant_blocks blocks) {
-  constexpr int wide = tuning::dequant_rows::bytes_per_store / static_cast<int>(sizeof(code_of<Runtime>));
-  if (enter(todo.gate))
-    for_each_unit<tuning::dequant_rows::block_threads>(todo, [&](const dequant_task& task, std::uint32_t unit) {
-      const std::uint32_t row = unit * task.unit_rows;
-      const std::uint32_t row_end = min(row + task.unit_rows, task.rows);
-      if (task.path == dequant_task::wide_one_scale)
-        dequant_run<Stored, Runtime, Scale, wide, true>(task, blocks, row, row_end);
-      else if (task.path == dequant_task::wide)
-        dequant_run<Stored, Runtime, Scale, wide, false>(task, blocks, row, row_end);
-      else
-        dequant_run<Stored, Runtime, Scale, 1, false>(task, blocks, row, row_end);
-    });
+    dequant_rows(const __grid_constant__ work<dequant_task> todo, const __grid_constant__ dequant_blocks blocks) {
+  __shared__ block_units<dequant_task> units;
+  if (enter(todo.gate)) {
+    const bool deals = threadIdx.x < 32;
+    block_dealer<dequant_task> dealer(todo, units);
+    units.index_tasks(todo);
+    __syncthreads();
+    if (deals)
+      for (std::uint32_t k = 0; k < 3; ++k) {
+        dealer.request(k);
+        dealer.publish();
+      }
+    __syncthreads();
+    using work_on = dequantiser<Stored, Runtime, Scale>;
+    const work_on block(units, blocks);
+    typename work_on::part now, next;
+    bool more = units.index(0) != units.none;
+    if (more) {
+      block.begin(now, 0);
+      block.fetch(now);
+    }
+    while (more) {
+      const bool in_unit = work_on::advance(next, now);
+      if (!in_unit) {
+        more = units.index(now.unit + 1) != units.none;
+        if (more) block.begin(next, now.unit + 1);
+      }
+      if (more) block.fetch(next);
+      if (deals) dealer.publish();
+      __syncthreads();  // all of `now` is read
+      if (!in_unit && deals) dealer.request(now.unit + 3);  // to the slot that was stored from before the last barrier
+      block.store(now);
+      now = next;
+    }
+  }
   leave(todo.gate);
 }
 

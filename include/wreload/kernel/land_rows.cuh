@@ -40,7 +40,8 @@ struct land_task {
   std::int32_t flag = 0;       ///< `compare`: which flag a difference sets
   dtype from = dtype::none;
   dtype to = dtype::none;
-  bool runs = false;  ///< rows are copied as runs of bytes
+  bool runs = false;   ///< rows are copied as runs of bytes
+  bool alike = false;  ///< and all lie alike in 16 bytes, evenly apart: a unit's rows are put together
 
   __host__ __device__ std::int64_t segment() const {
     return runs ? tuning::land_rows::segment_bytes : tuning::land_rows::segment_elements;
@@ -95,9 +96,10 @@ inline land_task make_task(const land_job& job, const storage_map* map, const st
     task.cols *= element;
     task.from = task.to = dtype::u8;
   }
-  const std::int64_t rows = task.segment() / task.cols;
-  task.unit_rows = static_cast<std::uint32_t>(
-      rows < 1 ? 1 : rows > tuning::land_rows::most_unit_rows ? tuning::land_rows::most_unit_rows : rows);
+  task.alike = task.runs && map == nullptr &&
+               (task.rows == 1 || (task.source_row_stride_bytes % 16 == 0 && task.destination_row_stride_bytes % 16 == 0));
+  const std::int64_t most_rows = task.alike ? tuning::land_rows::most_alike_rows : tuning::land_rows::most_unit_rows;
+  task.unit_rows = static_cast<std::uint32_t>(std::clamp<std::int64_t>(task.segment() / task.cols, 1, most_rows));
   task.segments = static_cast<std::uint32_t>(ceil_div(task.cols, task.segment()));
   return task;
 }
@@ -107,6 +109,14 @@ __device__ inline std::byte* destination_row(const land_task& task, std::int64_t
   if (task.map != nullptr) row = map_row(*task.map, task.map_row + row);
   return task.destination + row * task.destination_row_stride_bytes;
 }
+
+/// Rows of bytes to put, on both sides evenly apart.
+struct run_rows {
+  std::uint32_t rows = 1;
+  std::uint32_t bytes = 0;
+  std::int64_t source_stride_bytes = 0;
+  std::int64_t destination_stride_bytes = 0;
+};
 
 /// Sink: writes what lands.
 struct write_sink {
@@ -135,52 +145,75 @@ struct compare_sink {
   }
 };
 
-template <int Alignment, class Sink>
-__device__ void put_vectors(Sink& sink, const std::byte* source, std::byte* destination, int vectors) {
+/// Puts the middle of rows with one warp, 16 bytes at a time: vectors are counted on from row to row, so that short rows
+/// keep all lanes busy. Where the source is `Shifted` against 16 bytes, a vector is cut from the two aligned ones that it
+/// touches.
+template <bool Shifted, class Sink>
+__device__ void put_vectors(Sink& sink, const std::byte* source, std::byte* destination, const run_rows& run,
+                            std::uint32_t vectors) {
   constexpr int loads = tuning::land_rows::loads_per_lane;
-  const int lane = threadIdx.x % 32;
-  source += 16 * lane;
-  destination += 16 * lane;
-  for (int left = vectors - lane; left > 0; left -= 32 * loads) {
-    uint4 read[loads];
+  const std::uint32_t count = vectors * run.rows;
+  const std::uint32_t step_rows = 32 / vectors, step = 32 - step_rows * vectors;
+  const std::uint32_t shift = Shifted ? misalignment(source, 16) : 0;
+  source -= shift;
+  std::uint32_t at = threadIdx.x % 32;
+  std::uint32_t row = at / vectors, vector = at - row * vectors;
+  while (at < count) {
+    uint4 read[loads], beyond[Shifted ? loads : 1];
+    std::byte* to[loads];
+    const std::uint32_t left = count - at;
 #pragma unroll
-    for (int i = 0; i < loads; ++i)
-      if (32 * i < left) read[i] = load_vector<Alignment>(source + 512 * i);
+    for (int i = 0; i < loads; ++i) {
+      if (32 * i < left) {
+        const auto* from = reinterpret_cast<const uint4*>(source + row * run.source_stride_bytes + 16 * vector);
+        read[i] = from[0];
+        if constexpr (Shifted) beyond[i] = from[1];
+        to[i] = destination + row * run.destination_stride_bytes + 16 * vector;
+      }
+      row += step_rows;
+      vector += step;
+      if (vector >= vectors) {
+        vector -= vectors;
+        ++row;
+      }
+    }
 #pragma unroll
-    for (int i = 0; i < loads; ++i)
-      if (32 * i < left) sink.put(destination + 512 * i, read[i]);
-    source += 512 * loads;
-    destination += 512 * loads;
+    for (int i = 0; i < loads; ++i) {
+      if (32 * i >= left) continue;
+      if constexpr (Shifted)
+        sink.put(to[i], shifted_vector(read[i], beyond[i], shift));
+      else
+        sink.put(to[i], read[i]);
+    }
+    at += 32 * loads;
   }
 }
 
-/// Puts a run of bytes (at most a segment) with one warp: 16-byte stores in the middle, single bytes at the edges.
-/// Neither writes nor reads a byte outside the run: where the words around a vector are read (see `load_vector`), edges
-/// are 4 bytes or more.
+/// Puts rows of bytes with one warp: 16-byte stores in the middle, single bytes at the edges. Neither writes nor reads a
+/// byte outside the rows: where aligned vectors around the bytes are read, edges are as wide as those reach.
+///
+/// Requires: all rows lie alike in 16 bytes, on both sides; a row has less than 2^30 bytes
 template <class Sink>
-__device__ void put_run(Sink& sink, const std::byte* source, std::byte* destination, int bytes) {
-  const int lane = threadIdx.x % 32;
+__device__ void put_runs(Sink& sink, const std::byte* source, std::byte* destination, const run_rows& run) {
   __builtin_assume(__isGlobal(source));
   __builtin_assume(__isGlobal(destination));
-  int head = static_cast<int>((16 - misalignment(destination, 16)) % 16);
+  std::uint32_t head = (16 - misalignment(destination, 16)) % 16;
   const std::uint32_t shift = misalignment(source + head, 16);
-  const bool reads_around = shift % 4 != 0;
-  if (reads_around && head < 4) head += 16;
-  const int rest = bytes - head - (reads_around ? 4 : 0);
-  const int vectors = rest > 0 ? rest / 16 : 0;
-  if (vectors == 0) head = 0;
-  const std::byte* from = source + head;
-  std::byte* to = destination + head;
-  if (shift == 0)
-    put_vectors<16>(sink, from, to, vectors);
-  else if (shift % 8 == 0)
-    put_vectors<8>(sink, from, to, vectors);
-  else if (shift % 4 == 0)
-    put_vectors<4>(sink, from, to, vectors);
+  if (head < shift) head += 16;
+  const std::uint32_t beyond = shift == 0 ? 0 : 16 - shift;
+  const std::uint32_t vectors = run.bytes < head + beyond ? 0 : (run.bytes - head - beyond) / 16;
+  if (vectors == 0)
+    head = 0;
+  else if (shift == 0)
+    put_vectors<false>(sink, source + head, destination + head, run, vectors);
   else
-    put_vectors<1>(sink, from, to, vectors);
-  for (int i = lane; i < head; i += 32) sink.put(destination + i, source[i]);
-  for (int i = head + 16 * vectors + lane; i < bytes; i += 32) sink.put(destination + i, source[i]);
+    put_vectors<true>(sink, source + head, destination + head, run, vectors);
+  const std::uint32_t edges = run.bytes - 16 * vectors;
+  for (std::uint32_t i = threadIdx.x % 32; i < edges * run.rows; i += 32) {
+    const std::uint32_t row = i / edges, edge = i - row * edges;
+    const std::uint32_t at = edge < head ? edge : edge + 16 * vectors;
+    sink.put(destination + row * run.destination_stride_bytes + at, source[row * run.source_stride_bytes + at]);
+  }
 }
 
 /// One code widened exactly; see `widen`. Run-time dtypes: such tensors are small (norms, scales).
@@ -418,11 +451,14 @@ __global__ void __launch_bounds__(tuning::land_rows::block_threads, tuning::land
       const std::int64_t last_row = min(first_row + task.unit_rows, task.rows);
       const std::int64_t begin = std::int64_t{unit % task.segments} * task.segment();
       const std::int64_t end = min(begin + task.segment(), task.cols);
-      for (std::int64_t row = first_row; row < last_row; ++row) {
+      const std::uint32_t together = task.alike ? static_cast<std::uint32_t>(last_row - first_row) : 1;
+      for (std::int64_t row = first_row; row < last_row; row += together) {
         const std::byte* source = task.source + row * task.source_row_stride_bytes;
         std::byte* destination = destination_row(task, row);
         if (task.runs) {
-          put_run(sink, source + begin, destination + begin, static_cast<int>(end - begin));
+          put_runs(sink, source + begin, destination + begin,
+                   {together, static_cast<std::uint32_t>(end - begin), task.source_row_stride_bytes,
+                    task.destination_row_stride_bytes});
           continue;
         }
         const int from_bytes = static_cast<int>(bytes_of(task.from));

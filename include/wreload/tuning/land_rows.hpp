@@ -7,7 +7,10 @@ namespace wreload::tuning {
 ///
 ///   segment_bytes     a warp copies a run of at most this many bytes at a time
 ///   segment_elements  the same for runs that are read element by element
-///   loads_per_lane    independent 16-byte loads of a lane before its first store
+///   most_unit_rows    that a warp takes at a time, one after the other
+///   most_alike_rows   the same for rows that are put together
+///   loads_per_lane    independent 16-byte loads of a lane before its first store. With as many, 12 warps a multiprocessor
+///                     are enough, and best: what is read at one time lies close together in memory
 ///
 /// Where the storage is swizzled (terms: `swizzled_unit`):
 ///
@@ -18,13 +21,14 @@ namespace wreload::tuning {
 struct land_rows {
   static constexpr int block_threads = 128;
   static constexpr int units_per_block = block_threads / 32;  // a warp each
-  static constexpr int blocks_per_multiprocessor = 6;
+  static constexpr int blocks_per_multiprocessor = 3;
   static constexpr int segment_bytes = 16384;
   static constexpr int segment_elements = 4096;
   static constexpr int most_unit_rows = 64;
-  static constexpr int loads_per_lane = 4;
+  static constexpr int most_alike_rows = 1024;
+  static constexpr int loads_per_lane = 6;
   static constexpr int swizzle_unit_cols = 128;
-  static constexpr int swizzle_slices_per_lane = 1;
+  static constexpr int swizzle_slices_per_lane = 2;
   static constexpr int swizzle_lanes_across = 4;
 };
 

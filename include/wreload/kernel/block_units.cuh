@@ -1,0 +1,91 @@
+#pragma once
+/// Units dealt to whole blocks, ahead of the work on them.
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "work.cuh"
+
+namespace wreload {
+namespace kernel WRELOAD_HIDDEN {
+
+/// The units that a block is at, in shared memory; unit k of the block lies in slot k % 4. While unit k is stored, k + 1
+/// is being read, k + 2 is known to all (it may be read before the next barrier), and k + 3 is dealt.
+///
+///   first_units  of every `stride`-th task of the launch
+template <class Task>
+struct block_units {
+  static constexpr std::uint32_t slots = 4;
+  static constexpr std::uint32_t none = 0xFFFFFFFFU;  ///< index of the unit past the last
+  static constexpr std::uint32_t most_indexed = 1024;
+  static_assert(sizeof(Task) % 4 == 0 && alignof(Task) <= 8 && std::is_trivially_copyable_v<Task>);
+
+  std::uint64_t tasks[slots][(sizeof(Task) + 7) / 8];
+  std::uint32_t indices[slots];  ///< of the unit, inside its task
+  std::uint32_t first_units[most_indexed];
+  std::uint32_t indexed;
+  std::uint32_t stride;
+
+  __device__ const Task& task(std::uint32_t k) const { return *reinterpret_cast<const Task*>(tasks[k % slots]); }
+  __device__ std::uint32_t index(std::uint32_t k) const { return indices[k % slots]; }
+
+  /// Fills the index, by the whole block. Requires: a barrier before units are dealt
+  __device__ void index_tasks(const work<Task>& todo) {
+    const Task* from = todo.first();
+    const std::uint32_t apart = (todo.count + most_indexed - 1) / most_indexed;
+    const std::uint32_t count = (todo.count + apart - 1) / apart;
+    for (std::uint32_t i = threadIdx.x; i < count; i += blockDim.x) first_units[i] = from[i * apart].first_unit;
+    if (threadIdx.x != 0) return;
+    indexed = count;
+    stride = apart;
+  }
+};
+
+/// Deals units to a block: the first by its number, the others by the launch's counter, asked one more ahead. All of it
+/// by one warp, which never waits for a task's words: they are requested behind a barrier and published before the next.
+template <class Task>
+class block_dealer {
+ public:
+  __device__ block_dealer(const work<Task>& todo, block_units<Task>& to) : todo_(todo), to_(to), next_(blockIdx.x) {}
+
+  /// Requests the block's next unit, its k-th.
+  __device__ void request(std::uint32_t k) {
+    static_assert(sizeof(Task) <= 32 * sizeof(std::uint32_t), "a word a lane");
+    const std::uint32_t lane = threadIdx.x % 32;
+    const std::uint32_t unit = __shfl_sync(0xFFFFFFFFU, next_, 0);
+    if (lane == 0) next_ = gridDim.x + atomicAdd(&todo_.gate.counters[counter::dealt], 1U);
+    slot_ = k % block_units<Task>::slots;
+    index_ = block_units<Task>::none;
+    if (unit >= todo_.units) return;
+    const Task* tasks = todo_.first();
+    const auto indexed = [&](std::uint32_t i) { return to_.first_units[i]; };
+    near_ = find_last(near_, to_.indexed - 1, unit, indexed);
+    const std::uint32_t low = near_ * to_.stride;
+    const auto each = [&](std::uint32_t i) { return tasks[i].first_unit; };
+    const std::uint32_t task = to_.stride == 1 ? low : find_last(low, min(low + to_.stride, todo_.count) - 1, unit, each);
+    index_ = unit - (to_.stride == 1 ? to_.first_units[low] : tasks[task].first_unit);
+    if (lane < sizeof(Task) / 4) word_ = reinterpret_cast<const std::uint32_t*>(tasks + task)[lane];
+  }
+
+  /// Writes what was requested to its slot.
+  __device__ void publish() {
+    const std::uint32_t lane = threadIdx.x % 32;
+    if (slot_ == block_units<Task>::none) return;
+    if (lane < sizeof(Task) / 4) reinterpret_cast<std::uint32_t*>(to_.tasks[slot_])[lane] = word_;
+    if (lane == 0) to_.indices[slot_] = index_;
+    slot_ = block_units<Task>::none;
+  }
+
+ private:
+  const work<Task>& todo_;
+  block_units<Task>& to_;
+  std::uint32_t next_;      ///< lane 0: the unit that comes next
+  std::uint32_t near_ = 0;  ///< where in the index the unit requested last was found
+  std::uint32_t slot_ = block_units<Task>::none;
+  std::uint32_t index_ = 0;
+  std::uint32_t word_ = 0;  ///< of the task, one a lane
+};
+
+}  // namespace kernel
+}  // namespace wreload
