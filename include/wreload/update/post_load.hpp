@@ -26,6 +26,7 @@ template <executor Executor>
 class post_load {
   template <class T>
   using vector = dependent<std::vector<T>, Executor>;
+  using step_list = dependent<std::vector<planned_step<Executor>>, Executor>;
 
  public:
   /// `offset`: from live addresses to those that the update writes.
@@ -69,13 +70,17 @@ class post_load {
     if (!is_stored(job, what) || !can_fuse(job, what) || !(what.part == weight.needed) ||
         !core_.books.is_whole(weight.scale))
       return false;
-    if (converted_.empty()) converted_.resize(core_.records.landings.size());
     if (jobs.empty()) jobs.resize(core_.keys.size());
     jobs[key_of(what.landing)].push_back(fused_job(job, what));
-    at(converted_, what.landing) = how::fused;
-    fused_rows_ += what.part.rows();
-    converted_rows_ += what.part.rows();
+    note_fused(what.landing);
     return true;
+  }
+  /// A whole landing was converted on its way.
+  void note_fused(std::int32_t landing) {
+    if (converted_.empty()) converted_.resize(core_.records.landings.size());
+    at(converted_, landing) = how::fused;
+    fused_rows_ += at(core_.records.landings, landing).needed.rows();
+    converted_rows_ += at(core_.records.landings, landing).needed.rows();
   }
 
   /// What arrived under the landing is gone: it is converted when it has come again.
@@ -94,11 +99,23 @@ class post_load {
   /// The computed params that `enqueue` will write.
   std::span<const computed_record* const> computed() const { return due_; }
 
-  /// Enqueues what was collected, which is then forgotten.
-  status enqueue(typename Executor::lane& lane) {
+  /// Enqueues what was collected, which is then forgotten. `steps`: receives it, to be done again.
+  status enqueue(typename Executor::lane& lane, step_list* steps = nullptr) {
+    next_step(lane, steps);
     if (status failed = convert(lane, jobs_); !failed.ok()) return failed;
-    if (status failed = compute(lane); !failed.ok()) return failed;
+    if (status failed = compute(lane, steps); !failed.ok()) return failed;
     due_.clear();
+    return {};
+  }
+
+  /// Does again what was enqueued.
+  status replay(typename Executor::lane& lane, const step_list& steps) {
+    for (const planned_step<Executor>& step : steps) {
+      if (!step.table.empty())
+        if (status failed = core_.run.replay(lane, step.table, 0); !failed.ok()) return failed;
+      if (step.launched == no_index) continue;
+      if (status failed = launch(lane, step.launched, step.from, step.to); !failed.ok()) return failed;
+    }
     return {};
   }
 
@@ -195,7 +212,7 @@ class post_load {
   }
 
   /// A batch per level of products; launches of the engine's own in between, in order.
-  status compute(typename Executor::lane& lane) {
+  status compute(typename Executor::lane& lane, step_list* steps) {
     vector<combine_job> batch;
     for (int level = 0, last = 0; level <= last; ++level) {
       for (const computed_record* record : due_) {
@@ -204,8 +221,16 @@ class post_load {
         if (spec.level != level) continue;
         if (spec.kind == param_kind::product) {
           batch.push_back(combine_job_for(*record));
-        } else if (status failed = launch(lane, *record); !failed.ok()) {
-          return failed;
+        } else {
+          vector<runtime_tensor> from;
+          for (const std::int32_t source : record->sources) from.push_back(tensor_of(source));
+          const runtime_tensor to = tensor_of(record->param);
+          if (status failed = launch(lane, record->param, from, to); !failed.ok()) return failed;
+          if (steps == nullptr) continue;
+          steps->back().launched = record->param;
+          steps->back().from = from;
+          steps->back().to = to;
+          next_step(lane, steps);
         }
       }
       if (batch.empty()) continue;
@@ -235,13 +260,18 @@ class post_load {
     return {param.data + offset_, param.plan.spec.runtime, param.plan.extents, param.row_stride_bytes};
   }
 
-  status launch(typename Executor::lane& lane, const computed_record& record) {
-    vector<runtime_tensor> from;
-    for (const std::int32_t source : record.sources) from.push_back(tensor_of(source));
+  status launch(typename Executor::lane& lane, std::int32_t param, std::span<const runtime_tensor> from,
+                const runtime_tensor& to) {
     // An empty batch: the stream waits for the readers, and a cancelled update launches nothing.
     if (status failed = core_.run.combine(lane, {}); !failed.ok()) return failed;
-    const param_spec& spec = at(core_.records.params, record.param).plan.spec;
-    return spec.launch.launch(core_.run.stream_of(lane), from, tensor_of(record.param));
+    return at(core_.records.params, param).plan.spec.launch.launch(core_.run.stream_of(lane), from, to);
+  }
+
+  /// What is enqueued from here on is kept in a step of its own.
+  void next_step(typename Executor::lane& lane, step_list* steps) {
+    if (steps == nullptr) return;
+    steps->emplace_back();
+    core_.run.keep(lane, &steps->back().table);
   }
 
   model_core<Executor>& core_;
