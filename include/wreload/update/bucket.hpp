@@ -75,8 +75,8 @@ inline std::uint64_t hash_of(const piece& each, const void* base) {
                byte(tensor.extents.rank(), 4) | byte(tensor.strides.rank(), 5) | byte(each.part.offset.rank(), 6) |
                byte(each.part.extent.rank(), 7),
            static_cast<std::uint32_t>(each.id.index) | byte(each.name.size(), 4));
-  hash.add(reinterpret_cast<std::uintptr_t>(tensor.data) - reinterpret_cast<std::uintptr_t>(base),
-           tensor.data == nullptr);
+  const bool is_null = tensor.data == nullptr;
+  hash.add(is_null ? 0 : reinterpret_cast<std::uintptr_t>(tensor.data) - reinterpret_cast<std::uintptr_t>(base), is_null);
   hash.add(each.name);
   hash.add(tensor.extents);
   hash.add(tensor.strides);
