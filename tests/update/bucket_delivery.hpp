@@ -138,6 +138,10 @@ class placed_bucket {
   bucket get() const {
     return {.pieces = pieces_, .manifest = manifest_, .base = reinterpret_cast<const void*>(bucket_base), .data = data_, .bytes = bytes_};
   }
+  void mark(memory_kind as) {
+    for (piece& each : pieces_) each.tensor.memory = as;
+  }
+  memory_kind memory() const { return pieces_.front().tensor.memory; }
   /// The same as pieces that name the block itself.
   std::vector<piece> pieces() const {
     std::vector<piece> all = pieces_;

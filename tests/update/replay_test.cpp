@@ -1,3 +1,4 @@
+#include "replay_mixed_suite.hpp"
 #include "replay_suite.hpp"
 
 namespace wreload::test {
@@ -6,4 +7,7 @@ TEST_CASE_TEMPLATE_INVOKE(replay_cold_equal, host_planning);
 TEST_CASE_TEMPLATE_INVOKE(replay_differences, host_planning);
 TEST_CASE_TEMPLATE_INVOKE(replay_outside, host_planning);
 TEST_CASE_TEMPLATE_INVOKE(replay_manifest, host_planning);
+TEST_CASE_TEMPLATE_INVOKE(replay_mixed, host_executor);
+TEST_CASE_TEMPLATE_INVOKE(replay_dropped, host_executor);
+TEST_CASE_TEMPLATE_INVOKE(replay_injected, host_executor);
 }  // namespace wreload::test
