@@ -26,6 +26,7 @@ template <executor Executor>
 class post_load {
   template <class T>
   using vector = dependent<std::vector<T>, Executor>;
+  using admission = dependent<wreload::admission, Executor>;
   using step_list = dependent<std::vector<planned_step<Executor>>, Executor>;
 
  public:
@@ -74,6 +75,36 @@ class post_load {
     jobs[key_of(what.landing)].push_back(fused_job(job, what));
     note_fused(what.landing);
     return true;
+  }
+  /// Converts whole landings of a load on their way, where their scales came before, or (`in_load`) in this load. `fused`:
+  /// receives those landings.
+  void fuse_load(admission& work, conversion_jobs<Executor>& jobs, bool in_load, vector<std::int32_t>* fused) {
+    scales_.clear();
+    if (in_load)
+      for (const landed_part& what : work.landed)
+        if (at(core_.records.landings, what.landing).weight != no_index)
+          scales_.push_back({what.landing, what.part.elements()});
+    std::sort(scales_.begin(), scales_.end(), [](const came& a, const came& b) { return a.landing < b.landing; });
+    const auto has_scale = [&](std::int32_t landing) {
+      const std::int32_t scale = at(core_.records.landings, landing).scale;
+      if (scale == no_index || !in_load) return scale != no_index;
+      auto part = std::lower_bound(scales_.begin(), scales_.end(), scale, [](const came& a, std::int32_t of) { return a.landing < of; });
+      std::int64_t elements = 0;
+      for (; part != scales_.end() && part->landing == scale; ++part) elements += part->elements;
+      return elements == at(core_.records.landings, scale).needed.elements();
+    };
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < work.lands.size(); ++i) {
+      const std::int32_t landing = work.landed[i].landing;
+      if (has_scale(landing) && fuse(work.lands[i], work.landed[i], jobs)) {
+        if (fused != nullptr) fused->push_back(landing);
+        continue;
+      }
+      work.lands[kept] = work.lands[i];
+      work.landed[kept++] = work.landed[i];
+    }
+    work.lands.resize(kept);
+    work.landed.resize(kept);
   }
   /// A whole landing was converted on its way.
   void note_fused(std::int32_t landing) {
@@ -131,6 +162,12 @@ class post_load {
 
  private:
   enum class how : std::uint8_t { no, in_place, fused };
+
+  /// A part of a scale in a load.
+  struct came {
+    std::int32_t landing = no_index;
+    std::int64_t elements = 0;
+  };
 
   /// What a kernel that reads 8 bytes at a time asks of each row.
   static constexpr std::int64_t fused_alignment = 8;
@@ -279,6 +316,7 @@ class post_load {
   vector<how> converted_ = {};                     ///< per landing: how its rows in stored format were collected
   conversion_jobs<Executor> jobs_ = {};
   vector<const computed_record*> due_ = {};
+  vector<came> scales_ = {};                       ///< of the load that is being placed, by landing
   vector<std::uint8_t> stale_ = {};                ///< per param of a layer
   std::int64_t converted_rows_ = 0;
   std::int64_t fused_rows_ = 0;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "../core/on_use.hpp"
+#include "aside_memory.hpp"
 #include "checks.hpp"
 #include "digest.hpp"
 #include "intake.hpp"
@@ -58,9 +59,10 @@ class session {
 
   session(core_type& core, const start_options& options)
       : core_(core), intake_(core), mode_(options.mode), readers_(options.readers.begin(), options.readers.end()),
-        staging_memory_(options.staging), detect_changes_(options.detect_changes),
+        detect_changes_(options.detect_changes),
         offset_(options.mode == update_mode::swap ? core.pages->spare() - core.pages->data() : 0),
         post_load_(core, offset_), staging_(core.records, options.staging.where),
+        memory_(core.run, staging_.space(), options.staging),
         follower_(core, mode_, (mode_ == update_mode::direct || mode_ == update_mode::swap) && is_complete() &&
                                    options.undo == undo_mode::none && options.digests.empty()) {
     lanes_.emplace_back(core.run.open(options.stream));
@@ -88,12 +90,7 @@ class session {
       overtakes_ = true;       // by the copy
       return copy_to_spare(core_, main_lane().lane, is_complete());
     }
-    if (mode_ == update_mode::direct) return {};
-    if (!staging_memory_.lent.empty()) {
-      staging_.space().add(staging_memory_.lent.data(), static_cast<std::int64_t>(staging_memory_.lent.size()));
-      return {};
-    }
-    return staging_memory_.budget_bytes == staging_memory::no_limit ? status{} : grow(staging_memory_.budget_bytes);
+    return mode_ == update_mode::direct ? status{} : memory_.open();
   }
 
   lane_state<Executor>& main_lane() { return lanes_.front(); }
@@ -190,7 +187,7 @@ class session {
           (may_be_live && (!undo_ || (!what.shared && undo_->has_landing(what.landing)))))
         continue;
       core_.books.release(work.claims);
-      return note(refuse(error_code::unsupported, at(core_.records.sources, at(core_.records.landings, what.landing).source).name,
+      return note(refuse(error_code::unsupported, source_of(what.landing),
                          "bytes that were written where `landing` said", "a tensor that has no landing in this update"));
     }
     core_.books.note_written(work.claims);
@@ -312,7 +309,6 @@ class session {
     for (int running = running_.load(); running != 0; running = running_.load()) running_.wait(running);
     const lock_scope guard(core_.lock);
     if (!open_) return cancelled;  // a publish was faster
-    if (!cancelled.ok()) blocks_.clear();  // a landing may still run there: the executor gives them back at its end
     leave_plan();
     can_still_run_ = !cancelled.ok();
     if (!wrote_live_) {
@@ -332,8 +328,6 @@ class session {
 
  private:
   enum class ending : std::uint8_t { published, unwritten, undone, torn };
-
-  static constexpr std::int64_t least_growth_bytes = std::int64_t{64} << 20;
 
   static status busy(std::string_view name) {
     return refuse(error_code::wrong_state, name, "no load running on another lane", "one that runs");
@@ -363,40 +357,15 @@ class session {
   }
 
   bool goes_live(std::int32_t landing) const { return at(is_direct_, core_.records.layer_of(landing)) != 0; }
+  const std::string& source_of(std::int32_t landing) const {
+    return at(core_.records.sources, at(core_.records.landings, landing).source).name;
+  }
   void touch(std::int32_t landing) { at(is_touched_, core_.records.layer_of(landing)) = 1; }
   void note_live_write() {
     if (mode_ == update_mode::swap) return;  // spare pages
     wrote_live_ = true;
     if (pause_began_ == 0) pause_began_ = seconds_now();
     core_.state = model_state::updating;
-  }
-
-  /// Takes more memory aside. It is usable on every lane.
-  status grow(std::int64_t bytes) {
-    std::byte* memory = nullptr;
-    if (status failed = core_.run.allocate(bytes, staging_memory_.where, &memory); !failed.ok()) return failed;
-    blocks_.push_back(memory);
-    staging_.space().add(memory, bytes);
-    return {};
-  }
-
-  /// Memory aside, also by growing; null where there is none.
-  status take_aside(std::int64_t bytes, std::byte** memory) {
-    *memory = staging_.space().take(bytes);
-    const bool may_grow = staging_memory_.lent.empty() && staging_memory_.budget_bytes == staging_memory::no_limit;
-    if (*memory != nullptr || !may_grow) return {};
-    if (status failed = grow(std::max(staging_.space().rounded(bytes), least_growth_bytes)); !failed.ok())
-      return failed;
-    *memory = staging_.space().take(bytes);
-    return {};
-  }
-
-  status over_budget(std::int32_t landing, std::int64_t bytes) const {
-    const staging_space& space = staging_.space();
-    return refuse(error_code::over_budget,
-                  at(core_.records.sources, at(core_.records.landings, landing).source).name,
-                  std::to_string(bytes) + " bytes in one piece aside",
-                  std::to_string(space.size() - space.used()) + " free of " + std::to_string(space.size()));
   }
 
   /// Decides where the bytes of an accepted load go, and rewrites its jobs. On a refusal its claims are given back.
@@ -415,16 +384,16 @@ class session {
       const std::int32_t landing = work.landed[i].landing;
       if (goes_live(landing)) continue;
       const std::int64_t bytes = staging_.bytes_for(work.lands[i], work.landed[i]);
-      status failed = take_aside(bytes, &aside[i]);
+      status failed = memory_.take(bytes, &aside[i]);
       if (failed.ok() && aside[i] != nullptr) continue;
-      if (failed.ok() && mode_ == update_mode::layerwise && staging_memory_.or_direct) {
+      if (failed.ok() && mode_ == update_mode::layerwise && memory_.or_direct()) {
         give_back(core_.records.layer_of(landing));
         failed = go_direct(lane, core_.records.layer_of(landing));
         if (failed.ok()) continue;
       }
       give_back(no_index);
       core_.books.release(work.claims);
-      return failed.ok() ? note(over_budget(landing, bytes)) : fail(failed);
+      return failed.ok() ? note(memory_.over_budget(source_of(landing), bytes)) : fail(failed);
     }
     if (undo_)
       for (const landed_part& what : work.landed)
@@ -443,78 +412,13 @@ class session {
         note_live_write();
       }
     }
-    place_pads(work);
-    place_compares(work);
-    fuse(lane);
+    const auto is_live = [this](std::int32_t landing) { return goes_live(landing); };
+    for (const landed_part& what : work.compared) touch(what.landing);
+    staging_.place_pads(work, is_live, offset_);
+    staging_.place_compares(work, is_live, offset_);
+    if (core_.keys.empty() || (mode_ != update_mode::direct && mode_ != update_mode::swap)) return {};
+    post_load_.fuse_load(work, lane.fused, lanes_.size() > 1 || lane.records, lane.records ? &lane.recorded.fused : nullptr);
     return {};
-  }
-
-  /// Converts whole landings on their way, where their scales come in this load or came on this lane. (In a bucket that
-  /// is recorded: in this load. It then may come again in any order.)
-  void fuse(lane_state<Executor>& lane) {
-    if (core_.keys.empty() || (mode_ != update_mode::direct && mode_ != update_mode::swap)) return;
-    admission& work = lane.load.work;
-    const auto has_scale = [&](std::int32_t landing) {
-      const std::int32_t scale = at(core_.records.landings, landing).scale;
-      if (scale == no_index || (lanes_.size() == 1 && !lane.records)) return scale != no_index;
-      std::int64_t elements = 0;
-      for (const landed_part& what : work.landed)
-        if (what.landing == scale) elements += what.part.elements();
-      return elements == at(core_.records.landings, scale).needed.elements();
-    };
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < work.lands.size(); ++i) {
-      const std::int32_t landing = work.landed[i].landing;
-      if (has_scale(landing) && post_load_.fuse(work.lands[i], work.landed[i], lane.fused)) {
-        if (lane.records) lane.recorded.fused.push_back(landing);
-        continue;
-      }
-      work.lands[kept] = work.lands[i];
-      work.landed[kept++] = work.landed[i];
-    }
-    work.lands.resize(kept);
-    work.landed.resize(kept);
-  }
-
-  /// After the load's own bytes, over some of which they go.
-  void place_pads(admission& work) {
-    if (work.pads.empty()) return;
-    staging_.next_wave();
-    std::size_t live = 0;
-    for (std::size_t i = 0; i < work.pads.size(); ++i) {
-      if (goes_live(work.padded[i])) {
-        work.pads[live] = work.pads[i];
-        work.pads[live++].destination += offset_;
-      } else {
-        staging_.keep_pad(work.pads[i], work.padded[i]);
-      }
-    }
-    work.pads.resize(live);
-  }
-
-  /// Bytes that are aside are compared there.
-  void place_compares(admission& work) {
-    vector<land_job> compares;
-    vector<std::int32_t> groups;
-    bool is_changed = offset_ != 0;
-    for (std::size_t i = 0; i < work.compares.size(); ++i) {
-      const std::int32_t landing = work.compared[i].landing;
-      touch(landing);
-      work.compares[i].destination += offset_;
-      const auto add = [&](const land_job& job) {
-        compares.push_back(job);
-        groups.push_back(work.compared_groups[i]);
-      };
-      if (goes_live(landing) || !staging_.holds(core_.records.layer_of(landing))) {
-        add(work.compares[i]);
-        continue;
-      }
-      is_changed = true;
-      staging_.for_each_kept(work.compares[i], work.compared[i], add);
-    }
-    if (!is_changed) return;
-    work.compares = static_cast<vector<land_job>&&>(compares);
-    work.compared_groups = static_cast<vector<std::int32_t>&&>(groups);
   }
 
   status enqueue(lane_state<Executor>& lane, event_ref ready) {
@@ -670,13 +574,13 @@ class session {
       return refuse(error_code::unsupported, wanted.name, "a box that was not granted in part", to_string(what.part));
     if (memory == nullptr && !goes_live(what.landing)) {
       const std::int64_t bytes = job.rows * job.cols * bytes_of(job.from);
-      if (status failed = take_aside(bytes, &memory); !failed.ok()) return fail(failed);
+      if (status failed = memory_.take(bytes, &memory); !failed.ok()) return fail(failed);
       if (memory != nullptr) {
         staging_.note_grant(what, job.from, memory, bytes);
-      } else if (mode_ == update_mode::layerwise && staging_memory_.or_direct) {
+      } else if (mode_ == update_mode::layerwise && memory_.or_direct()) {
         if (status failed = go_direct(main_lane(), core_.records.layer_of(what.landing)); !failed.ok()) return fail(failed);
       } else {
-        return over_budget(what.landing, bytes);
+        return memory_.over_budget(source_of(what.landing), bytes);
       }
     }
     if (memory != nullptr) {
@@ -859,8 +763,7 @@ class session {
       follower_.drop(how == ending::torn, !can_still_run_);
     else if (!follower_.follows())
       follower_.seal(report_, is_touched_);
-    for (std::byte* block : blocks_) core_.run.release(block);
-    blocks_.clear();
+    memory_.release(!can_still_run_);
     core_.state = succeeded                                     ? model_state::live
                   : how == ending::torn && undecided_           ? model_state::in_doubt
                   : how == ending::torn                         ? model_state::undefined
@@ -874,11 +777,11 @@ class session {
   intake<Executor> intake_;
   update_mode mode_;
   vector<stream_ref> readers_;
-  staging_memory staging_memory_;
   bool detect_changes_;
   std::ptrdiff_t offset_;  ///< from live addresses to those that are written (swap)
   post_load<Executor> post_load_;
   staging staging_;
+  aside_memory<Executor> memory_;
   plan_follower<Executor> follower_;
   std::optional<undo_image<Executor>> undo_ = {};
   generation previous_ = {};                                ///< swap: of the pages that commit puts aside
@@ -889,7 +792,6 @@ class session {
   vector<std::uint8_t> is_touched_ = {};               ///< per layer: something of it has arrived
   vector<std::int32_t> due_layers_ = {};               ///< that `commit` writes
   vector<std::byte*> aside_ = {};                      ///< of the load that is being placed
-  vector<std::byte*> blocks_ = {};                     ///< memory aside that goes back at the end
   std::atomic<int> running_ = 0;  ///< loads past their checks
   report report_ = {};
   status failed_ = {};            ///< sticky
