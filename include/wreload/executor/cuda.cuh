@@ -200,11 +200,13 @@ class basic_cuda_executor {
   bool keeps_tables() const { return plan_memory_.bytes() > 0; }
   std::int64_t kept_bytes() {
     const std::lock_guard guard(lock_);
+    give_back_kept();
     return kept_bytes_;
   }
   void drop_kept(std::int64_t mark) {
     const std::lock_guard guard(lock_);
-    kept_bytes_ = mark;
+    dropped_from_ = std::min(dropped_from_, mark);
+    give_back_kept();
   }
 
   static constexpr bool converts_from(memory_kind where) { return where != memory_kind::pageable; }
@@ -298,6 +300,7 @@ class basic_cuda_executor {
 
  private:
   // Objects, so that members are read without naming a hidden type.
+  static constexpr std::int64_t none_dropped = INT64_MAX;
   static constexpr tuning::land_rows land_choice = {};
   static constexpr tuning::fill_rows fill_choice = {};
   static constexpr tuning::dequant_rows dequant_choice = {};
@@ -397,6 +400,7 @@ class basic_cuda_executor {
     tables_.use(table);
     window_.use(options_.window_bytes);
     kept_bytes_ = 0;
+    dropped_from_ = none_dropped;
     std::fill(flags().begin(), flags().end(), 0U);
 
     if (own_stream_ == nullptr)
@@ -557,7 +561,14 @@ class basic_cuda_executor {
     const std::int64_t rounded = static_cast<std::int64_t>((bytes + 255) / 256 * 256);
     if (plan_memory_.bytes() - kept_bytes_ < rounded) into.whole = false;
     if (!into.whole) return nullptr;
+    dropped_from_ = none_dropped;  // what lies below stays taken until all is dropped
     return plan_memory_.data() + std::exchange(kept_bytes_, kept_bytes_ + rounded);
+  }
+  /// A queued launch of a cancelled update reads no task, but the copy of its tasks to the device may still come.
+  void give_back_kept() {
+    if (dropped_from_ < kept_bytes_ && !book_.all_done()) return;
+    kept_bytes_ = std::min(kept_bytes_, dropped_from_);
+    dropped_from_ = none_dropped;
   }
 
   /// A kept launch, with a gate of its own.
@@ -719,8 +730,9 @@ class basic_cuda_executor {
   std::vector<storage_map> maps_ = {};
   std::size_t flag_count_ = 0;
   std::atomic<std::int64_t> launches_ = 0;
-  std::mutex lock_ = {};  ///< of the four below
-  std::int64_t kept_bytes_ = 0;
+  std::mutex lock_ = {};  ///< of the five below
+  std::int64_t kept_bytes_ = 0;               ///< of the plan memory
+  std::int64_t dropped_from_ = none_dropped;  ///< what is taken from there on can be given back
   detail::launch_book book_ = {};
   detail::lent_memory tables_ = {};
   detail::lent_memory window_ = {};

@@ -45,8 +45,8 @@ struct executor_needs {
 ///   replay(lane, table,       enqueues that again; `shift` bytes are added to the sources of `land` and `dequantise`.
 ///          shift)             Requires: a whole table, a shift in multiples of 16 bytes. Uses no heap
 ///   keeps_tables()            whether there is any room for tables
-///   kept_bytes(),             what tables have taken; gives back what was taken since then. Requires: nothing that was
-///   drop_kept(mark)           enqueued from those tables can still write, and they are not replayed
+///   kept_bytes(),             what tables have taken; gives back what was taken since then, at once or when nothing of them
+///   drop_kept(mark)           is queued any more. Requires: those tables are not replayed
 ///   wait_for(lane, event)     the lane goes on after the event (a producer's)
 ///   join(lane, other)         the lane goes on after what `other` was given so far
 ///   record(lane)              an event behind everything enqueued on the lane, the executor's own; null where calls

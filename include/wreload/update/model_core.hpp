@@ -75,7 +75,6 @@ struct model_core {
   typename Executor::arena* pages = nullptr;      ///< that the params lie in; null: somewhere else
   std::optional<generation> previous = {};        ///< on the arena's spare pages
   std::optional<update_plan<Executor>> plan = {};  ///< of the last update that came in buckets
-  bool keeps_plans = true;                         ///< until a launch that uses one cannot be stopped
   std::vector<std::int32_t> equal_params = {};     ///< whose shards should be equal; flags behind the twin groups' say if not
   alias_count aliases = {};
   std::int64_t sealed_bytes = 0;            ///< executor memory right after `seal`
@@ -85,7 +84,7 @@ struct model_core {
   /// The kept values that the plan counts on may have changed, or are lost.
   void drop_plan() {
     plan.reset();
-    if (keeps_plans) run.drop_kept(0);
+    run.drop_kept(0);
   }
   std::int32_t equal_flag(std::size_t index) const { return static_cast<std::int32_t>(records.twin_groups.size() + index); }
 

@@ -30,7 +30,7 @@ class plan_follower {
  public:
   plan_follower(model_core<Executor>& core, update_mode mode, bool may_record)
       : core_(core), mode_(mode), mark_(core.run.kept_bytes()) {
-    if (!may_record || !core.keeps_plans || !core.run.keeps_tables()) return;
+    if (!may_record || !core.run.keeps_tables()) return;
     next_.emplace();
     may_follow_ = core.plan && core.plan->mode == mode && core.state == model_state::live;
     if (may_follow_) has_come_.assign(core.plan->buckets.size(), 0);
@@ -124,7 +124,7 @@ class plan_follower {
     if (has_no_room_) {  // what the plan has taken goes to the next one
       core_.drop_plan();
     } else if (!next_) {
-      give_back();
+      core_.run.drop_kept(mark_);
     } else {
       std::erase_if(next_->steps, [](const auto& step) { return step.table.empty() && step.launched == no_index; });
       next_->mode = mode_;
@@ -138,14 +138,13 @@ class plan_follower {
     next_.reset();
   }
 
-  /// After an end without success. `is_stopped`: nothing of the update can run any more.
-  void drop(bool is_torn, bool is_stopped) {
+  /// After an end without success.
+  void drop(bool is_torn) {
     next_.reset();
-    core_.keeps_plans &= is_stopped;
     if (is_torn)
       core_.drop_plan();
     else
-      give_back();
+      core_.run.drop_kept(mark_);
   }
 
  private:
@@ -155,12 +154,8 @@ class plan_follower {
   static bool is_like(const planned& known, const bucket& from, event_ref ready) {
     const bool is_read_at_once = known.any_pageable && ready.handle != nullptr;
     return known.bytes == from.bytes && known.pieces == from.pieces.size() && !is_read_at_once &&
-           (from.pieces.empty() || from.pieces.front().tensor.memory == known.memory) && from.data != nullptr &&
-           shift(known, from) % alignment == 0;
-  }
-
-  void give_back() {
-    if (core_.keeps_plans) core_.run.drop_kept(mark_);
+           (from.pieces.empty() || from.pieces.front().tensor.memory == known.memory) &&
+           (from.data != nullptr || known.address == 0) && shift(known, from) % alignment == 0;
   }
 
   model_core<Executor>& core_;
