@@ -3,7 +3,7 @@
 #include "../update/lanes_suite.hpp"
 #include "../update/audit_suite.hpp"
 
-#include "../cuda_memory.cuh"
+#include "plan_room.cuh"
 
 namespace wreload::test {
 
@@ -12,6 +12,7 @@ TEST_CASE_TEMPLATE_INVOKE(bounded_other_loads, cuda_executor);
 TEST_CASE_TEMPLATE_INVOKE(bounded_returned, cuda_executor);
 TEST_CASE_TEMPLATE_INVOKE(bounded_flat, cuda_executor);
 TEST_CASE_TEMPLATE_INVOKE(bounded_absurd, cuda_executor);
+TEST_CASE_TEMPLATE_INVOKE(bounded_replay, cuda_planning);
 TEST_CASE_TEMPLATE_INVOKE(lanes_disjoint, cuda_executor);
 TEST_CASE_TEMPLATE_INVOKE(lanes_race, cuda_executor);
 TEST_CASE_TEMPLATE_INVOKE(lanes_twins, cuda_executor);

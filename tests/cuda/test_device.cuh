@@ -17,7 +17,7 @@ struct test_device<cuda_executor> {
   }
   static void select(int device) { WRELOAD_TEST_CUDA(cudaSetDevice(device)); }
   static void synchronize() { WRELOAD_TEST_CUDA(cudaDeviceSynchronize()); }
-  static cuda_options options(int rank) { return {.device = rank % count(), .window_bytes = 1 << 20}; }
+  static cuda_options options(int rank) { return {.device = rank % count(), .window_bytes = 1 << 20, .plan_bytes = 1 << 20}; }
   static event_ref event() {
     static thread_local std::map<int, cudaEvent_t> events;  // live as long as the process
     int device = 0;

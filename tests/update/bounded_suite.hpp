@@ -4,6 +4,7 @@
 
 #include "../heap_counter.hpp"
 #include "../property.hpp"
+#include "bucket_delivery.hpp"
 #include "generators.hpp"
 #include "layout_engine.hpp"
 
@@ -155,6 +156,38 @@ TEST_CASE_TEMPLATE_DEFINE("law 9: heap and device memory are flat over 200 alter
   audit_result audited;
   must(tested.model().audit(digest_list{}, {}, &audited));
   CHECK(audited.memory_growth == 0);
+}
+
+TEST_CASE_TEMPLATE_DEFINE("law 9: a replayed update takes nothing from the heap, and plans are flat", Executor, bounded_replay) {
+  engine<Executor> tested(many_layers(40));
+  const auto all = random_checkpoint(tested.layers(), 1, stored_as::fp8);
+  for (const bool numbered : {false, true}) {
+    std::vector<test_bucket> buckets;
+    for (const auto& [name, value] : all) {
+      if (buckets.empty() || buckets.back().parcels.size() == 20) buckets.emplace_back();
+      buckets.back().add(whole_parcel(name, value), 16);
+      if (numbered) buckets.back().manifest = buckets.size();
+    }
+    std::vector<placed_bucket<Executor>> placed;
+    for (const test_bucket& each : buckets) placed.emplace_back(tested.memory(), each, all, 0);
+    std::int64_t flat = 0;
+    for (int i = 0; i < 12; ++i) {
+      const bool is_ordinary = i % 4 == 3;  // leaves the plan half way
+      update<Executor> open = tested.start();
+      const std::int64_t before = heap_now().allocations;
+      for (std::size_t b = 0; b < placed.size(); ++b)
+        must(is_ordinary && b == 3 ? open.load(placed[b].pieces()) : open.load(placed[b].get()));
+      must(open.finish());
+      if (i > 0 && !is_ordinary) CHECK(heap_now().allocations == before);
+      const auto replayed = static_cast<std::size_t>(open.report().replayed_buckets);
+      CHECK(replayed == (i == 0 ? 0 : is_ordinary ? 3 : placed.size()));
+      CHECK(open.report().peak_extra_device_bytes == 0);
+      open = {};
+      if (i == 3) flat = heap_now().bytes;
+      if (i > 3) CHECK(heap_now().bytes == flat);
+    }
+    tested.demand_cold(all);
+  }
 }
 
 TEST_CASE_TEMPLATE_DEFINE("a refused load with absurd extents allocates no more than its message", Executor,

@@ -6,4 +6,6 @@ TEST_CASE_TEMPLATE_INVOKE(bounded_other_loads, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(bounded_returned, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(bounded_flat, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(bounded_absurd, host_executor);
+using host_planning = planning_executor<host_executor>;
+TEST_CASE_TEMPLATE_INVOKE(bounded_replay, host_planning);
 }  // namespace wreload::test

@@ -139,6 +139,9 @@ class injecting_executor : public Executor {
   status dequantise(lane& on, const dequant_key& key, std::span<const dequant_job> jobs) {
     return attempt("dequantise", [&] { return Executor::dequantise(on, key, jobs); });
   }
+  status replay(lane& on, const typename Executor::table& kept, std::ptrdiff_t shift) {
+    return attempt("replay", [&] { return Executor::replay(on, kept, shift); });
+  }
   status wait_for(lane& on, event_ref event) {
     return attempt("wait_for", [&] { return Executor::wait_for(on, event); });
   }

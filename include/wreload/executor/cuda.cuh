@@ -29,6 +29,7 @@
 #include "cuda_call.cuh"
 #include "cuda_lanes.cuh"
 #include "cuda_memory.cuh"
+#include "cuda_table.cuh"
 #include "executor.hpp"
 #include "launch_book.hpp"
 #include "lent_memory.hpp"
@@ -42,10 +43,13 @@ namespace wreload {
 ///   window_bytes  pinned memory through which pageable sources pass; 0: pageable sources are refused
 ///   table_bytes   device memory, and as much pinned memory, for task tables; 0: as much as an update in which every
 ///                 tensor comes whole can have in flight
+///   plan_bytes    device memory for the tables of update plans (see update/bucket.hpp): some 120 bytes a tensor. 0: none,
+///                 buckets load in the usual way
 struct cuda_options {
   int device = -1;
   std::int64_t window_bytes = std::int64_t{16} << 20;
   std::int64_t table_bytes = 0;
+  std::int64_t plan_bytes = 0;
 };
 
 /// `cuda_executor`: the executor for one GPU.
@@ -73,13 +77,14 @@ class basic_cuda_executor {
   static constexpr int most_readers = 64;
   static constexpr int most_cancel_seconds = 30;
   using arena = cuda_arena;
+  using table = cuda_table;
 
   /// A stream of the caller's (or the executor's own), with events. Movable.
   class lane {
    public:
     lane(lane&& other) noexcept
         : owner_(std::exchange(other.owner_, nullptr)), stream_(other.stream_), slot_(other.slot_),
-          epoch_(other.epoch_), readers_seen_(other.readers_seen_) {}
+          epoch_(other.epoch_), readers_seen_(other.readers_seen_), kept_(other.kept_) {}
     lane& operator=(lane&&) = delete;
     ~lane() {
       if (owner_ != nullptr) owner_->lanes_.give_back(slot_);
@@ -95,6 +100,7 @@ class basic_cuda_executor {
     int slot_;
     std::uint32_t epoch_;
     std::uint64_t readers_seen_ = 0;
+    table* kept_ = nullptr;
   };
 
   explicit basic_cuda_executor(const cuda_options& options = {}) : options_(options) {
@@ -182,6 +188,27 @@ class basic_cuda_executor {
 
   status dequantise(lane& on, const dequant_key& key, std::span<const dequant_job> jobs);
 
+  void keep(lane& on, table* into) const { on.kept_ = into; }
+
+  status replay(lane& on, const table& kept, std::ptrdiff_t shift) {
+    const detail::device_guard guard(options_.device);
+    if (status refused = prepare(on, true); !refused.ok()) return refused;
+    for (const cuda_table::launch& each : kept.launches)
+      if (status failed = launch_again(on, each, shift); !failed.ok()) return failed;
+    return {};
+  }
+  bool keeps_tables() const { return plan_memory_.bytes() > 0; }
+  std::int64_t kept_bytes() {
+    const std::lock_guard guard(lock_);
+    give_back_kept();
+    return kept_bytes_;
+  }
+  void drop_kept(std::int64_t mark) {
+    const std::lock_guard guard(lock_);
+    dropped_from_ = std::min(dropped_from_, mark);
+    give_back_kept();
+  }
+
   static constexpr bool converts_from(memory_kind where) { return where != memory_kind::pageable; }
 
   status wait_for(lane& on, event_ref event) {
@@ -263,7 +290,8 @@ class basic_cuda_executor {
 
   std::int64_t allocated_bytes() const {
     std::int64_t bytes = 0;
-    for (const detail::cuda_memory* memory : {&control_, &counters_, &table_host_, &table_device_, &window_memory_, &map_memory_})
+    for (const detail::cuda_memory* memory : {&control_, &counters_, &table_host_, &table_device_, &window_memory_, &map_memory_,
+                                             &plan_memory_})
       bytes += memory->bytes();
     return bytes + aside_.bytes();
   }
@@ -272,6 +300,7 @@ class basic_cuda_executor {
 
  private:
   // Objects, so that members are read without naming a hidden type.
+  static constexpr std::int64_t none_dropped = INT64_MAX;
   static constexpr tuning::land_rows land_choice = {};
   static constexpr tuning::fill_rows fill_choice = {};
   static constexpr tuning::dequant_rows dequant_choice = {};
@@ -317,8 +346,8 @@ class basic_cuda_executor {
   }
   static status aborted() { return refuse(error_code::aborted, {}, "an open update", "one that was cancelled"); }
 
-  std::array<detail::cuda_memory*, 6> all_memory() {
-    return {&control_, &counters_, &table_host_, &table_device_, &window_memory_, &map_memory_};
+  std::array<detail::cuda_memory*, 7> all_memory() {
+    return {&control_, &counters_, &table_host_, &table_device_, &window_memory_, &map_memory_, &plan_memory_};
   }
   std::uint32_t epoch() const { return control_.data() == nullptr ? 0 : book_.epoch(); }
 
@@ -363,12 +392,15 @@ class basic_cuda_executor {
         {&table_host_, table},
         {&table_device_, table},
         {&window_memory_, options_.window_bytes},
-        {&map_memory_, static_cast<std::int64_t>(needs.maps.size_bytes())}};
+        {&map_memory_, static_cast<std::int64_t>(needs.maps.size_bytes())},
+        {&plan_memory_, options_.plan_bytes}};
     for (const auto& [which, bytes] : sizes)
       if (status failed = which->allocate(bytes); !failed.ok()) return failed;
     book_.use(control_.words());
     tables_.use(table);
     window_.use(options_.window_bytes);
+    kept_bytes_ = 0;
+    dropped_from_ = none_dropped;
     std::fill(flags().begin(), flags().end(), 0U);
 
     if (own_stream_ == nullptr)
@@ -496,12 +528,11 @@ class basic_cuda_executor {
   status launch(const lane& on, batch<Task>& tasks, const Choice&, void (*function)(kernel::work<Task>, Parameters...),
                 const Parameters&... parameters) {
     if (tasks.id.record < 0 || tasks.todo.count == 0) return {};
-    const auto record = static_cast<std::size_t>(tasks.id.record);
-    tasks.todo.gate = {book_.state_word(tasks.id.record), book_.epoch_word(),
-                       counters_.words() + kernel::counter::words * record, on.epoch_};
+    tasks.todo.gate = gate_of(on, tasks.id);
     tasks.todo.tasks = nullptr;
     if (tasks.offset >= 0) {
-      auto* device = reinterpret_cast<Task*>(table_device_.data() + tasks.offset);
+      std::byte* kept = on.kept_ == nullptr ? nullptr : take_kept(*on.kept_, tasks.todo.count * sizeof(Task));
+      auto* device = reinterpret_cast<Task*>(kept != nullptr ? kept : table_device_.data() + tasks.offset);
       if (status failed = copy(on, device, tasks.tasks, tasks.todo.count * sizeof(Task)); !failed.ok()) return failed;
       tasks.todo.tasks = device;
     }
@@ -512,8 +543,48 @@ class basic_cuda_executor {
         kernel::launch(function, blocks, Choice::block_threads, on.stream_, tasks.todo, parameters...);
     if (status failed = check(error, "cudaLaunchKernel"); !failed.ok()) return failed;
     tasks.id = {};  // the device ends the record now
+    if (on.kept_ != nullptr && on.kept_->whole) on.kept_->add(function, blocks, Choice::block_threads, tasks.todo, parameters...);
     tasks.window = nullptr;
     tasks.window_left = 0;
+    launches_.fetch_add(1, std::memory_order_relaxed);
+    return {};
+  }
+
+  kernel::gate gate_of(const lane& on, detail::launch_id id) {
+    return {book_.state_word(id.record), book_.epoch_word(),
+            counters_.words() + kernel::counter::words * static_cast<std::size_t>(id.record), on.epoch_};
+  }
+
+  /// Room for tasks that outlive their launch; null where there is none, and the table is not whole.
+  std::byte* take_kept(table& into, std::size_t bytes) {
+    const std::lock_guard guard(lock_);
+    const std::int64_t rounded = static_cast<std::int64_t>((bytes + 255) / 256 * 256);
+    if (plan_memory_.bytes() - kept_bytes_ < rounded) into.whole = false;
+    if (!into.whole) return nullptr;
+    dropped_from_ = none_dropped;  // what lies below stays taken until all is dropped
+    return plan_memory_.data() + std::exchange(kept_bytes_, kept_bytes_ + rounded);
+  }
+  /// A queued launch of a cancelled update reads no task, but the copy of its tasks to the device may still come.
+  void give_back_kept() {
+    if (dropped_from_ < kept_bytes_ && !book_.all_done()) return;
+    kept_bytes_ = std::min(kept_bytes_, dropped_from_);
+    dropped_from_ = none_dropped;
+  }
+
+  /// A kept launch, with a gate of its own.
+  status launch_again(const lane& on, const cuda_table::launch& kept, std::ptrdiff_t shift) {
+    held_piece record(book_);
+    if (status failed = take_record(on, record.id); !failed.ok()) return failed;
+    alignas(16) std::byte todo[cuda_table::parameter_bytes];  // what lies behind the kept bytes is not read
+    std::memcpy(todo, kept.todo.data(), kept.todo.size());
+    const kernel::gate gate = gate_of(on, record.id);
+    std::memcpy(todo, &gate, sizeof gate);
+    std::memcpy(todo + sizeof gate, &shift, sizeof shift);
+    const void* arguments[] = {todo, kept.parameter.data()};
+    const cudaError_t error = cudaLaunchKernel(kept.function, dim3(kept.blocks), dim3(kept.threads),
+                                               const_cast<void**>(arguments), 0, on.stream_);
+    if (status failed = check(error, "cudaLaunchKernel"); !failed.ok()) return failed;
+    record.id = {};  // the device ends the record now
     launches_.fetch_add(1, std::memory_order_relaxed);
     return {};
   }
@@ -525,7 +596,10 @@ class basic_cuda_executor {
     if (status refused = prepare(on, writes); !refused.ok()) return refused;
     std::int64_t to_stage = 0;  // bytes, at most
     for (const land_job& job : jobs)
-      if (job.memory == memory_kind::pageable) to_stage += job.rows * job.cols * bytes_of(job.from);
+      if (job.memory == memory_kind::pageable) {
+        to_stage += job.rows * job.cols * bytes_of(job.from);
+        if (on.kept_ != nullptr) on.kept_->whole = false;
+      }
     batch<kernel::land_task> tasks(book_);
     std::uint32_t* flag_words = flags().data();
     const auto flush = [&] {
@@ -654,11 +728,14 @@ class basic_cuda_executor {
   detail::cuda_memory table_device_{detail::cuda_memory::kind::device};
   detail::cuda_memory window_memory_{detail::cuda_memory::kind::pinned};
   detail::cuda_memory map_memory_{detail::cuda_memory::kind::device};
+  detail::cuda_memory plan_memory_{detail::cuda_memory::kind::device};   ///< tasks of kept tables, one after the other
   detail::cuda_aside aside_ = {};                                        ///< what updates keep aside
   std::vector<storage_map> maps_ = {};
   std::size_t flag_count_ = 0;
   std::atomic<std::int64_t> launches_ = 0;
-  std::mutex lock_ = {};  ///< of the three below
+  std::mutex lock_ = {};  ///< of the five below
+  std::int64_t kept_bytes_ = 0;               ///< of the plan memory
+  std::int64_t dropped_from_ = none_dropped;  ///< what is taken from there on can be given back
   detail::launch_book book_ = {};
   detail::lent_memory tables_ = {};
   detail::lent_memory window_ = {};

@@ -39,6 +39,14 @@ struct executor_needs {
 ///   converts_from(memory)     whether `dequantise` may read a source that lies there
 ///   stream_of(lane)           the stream a launcher of the engine's own may enqueue on; null on the host
 ///   flags()                   what `compare` has set since `begin`, once the lanes were waited for
+///   keep(lane, table)         `land`, `compare`, `dequantise` and `combine` on the lane also append to the table what they
+///                             enqueue, in memory from `reserve`; null: no longer. `table.whole` turns false where there is
+///                             no room, or where the host has to read a source
+///   replay(lane, table,       enqueues that again; `shift` bytes are added to the sources of `land` and `dequantise`.
+///          shift)             Requires: a whole table, a shift in multiples of 16 bytes. Uses no heap
+///   keeps_tables()            whether there is any room for tables
+///   kept_bytes(),             what tables have taken; gives back what was taken since then, at once or when nothing of them
+///   drop_kept(mark)           is queued any more. Requires: those tables are not replayed
 ///   wait_for(lane, event)     the lane goes on after the event (a producer's)
 ///   join(lane, other)         the lane goes on after what `other` was given so far
 ///   record(lane)              an event behind everything enqueued on the lane, the executor's own; null where calls
@@ -58,7 +66,8 @@ concept executor = requires(Executor& run, typename Executor::lane& lane, typena
                             std::span<const digest_job> tiles, std::span<std::uint64_t> sums, std::span<const std::int32_t> flags,
                             const executor_needs& needs, dequant_key key, event_ref event, std::byte* host,
                             const std::byte* bytes, std::int64_t count, memory_kind where, std::byte** memory,
-                            const difference_job& pair, std::int64_t* first) {
+                            const difference_job& pair, std::int64_t* first, typename Executor::table& table,
+                            const typename Executor::table& kept, std::ptrdiff_t shift) {
   { Executor::name } -> std::convertible_to<std::string_view>;
   requires arena<typename Executor::arena>;
   { run.reserve(needs) } -> std::same_as<status>;
@@ -75,6 +84,13 @@ concept executor = requires(Executor& run, typename Executor::lane& lane, typena
   { Executor::converts_from(where) } -> std::same_as<bool>;
   { run.stream_of(lane) } -> std::same_as<stream_ref>;
   { run.dequantise(lane, key, dequants) } -> std::same_as<status>;
+  { run.keep(lane, &table) } -> std::same_as<void>;
+  { run.replay(lane, kept, shift) } -> std::same_as<status>;
+  { run.keeps_tables() } -> std::same_as<bool>;
+  { run.kept_bytes() } -> std::same_as<std::int64_t>;
+  { run.drop_kept(count) } -> std::same_as<void>;
+  { kept.whole } -> std::convertible_to<bool>;
+  { kept.empty() } -> std::same_as<bool>;
   { run.wait_for(lane, event) } -> std::same_as<status>;
   { run.join(lane, other) } -> std::same_as<status>;
   { run.record(lane) } -> std::same_as<event_ref>;

@@ -24,6 +24,22 @@
 
 namespace wreload {
 
+/// What calls on a lane did, to be done again.
+struct host_table {
+  /// One of the lists is not empty.
+  struct call {
+    dequant_key key = {};
+    std::vector<land_job> lands = {};
+    std::vector<land_job> compares = {};
+    std::vector<std::int32_t> flags = {};
+    std::vector<dequant_job> dequants = {};
+    std::vector<combine_job> combines = {};
+  };
+  std::vector<call> calls = {};
+  bool whole = true;
+  bool empty() const { return calls.empty(); }
+};
+
 template <class Use = on_use>
 class basic_host_executor {
   template <class T>
@@ -32,7 +48,10 @@ class basic_host_executor {
  public:
   static constexpr std::string_view name = "host";
   using arena = host_arena;
-  struct lane {};
+  using table = dependent<host_table, Use>;
+  struct lane {
+    table* kept = nullptr;
+  };
 
   basic_host_executor() = default;
   basic_host_executor(const basic_host_executor&) = delete;             // owns memory
@@ -56,12 +75,15 @@ class basic_host_executor {
   status cancel() const { return {}; }
   status check_idle(std::span<const stream_ref>) const { return {}; }
 
-  status land(lane&, std::span<const land_job> jobs) {
+  status land(lane& on, std::span<const land_job> jobs) {
+    if (on.kept != nullptr && !jobs.empty()) on.kept->calls.push_back({.lands = {jobs.begin(), jobs.end()}});
     for (const land_job& job : jobs) land_one(job);
     return count_call();
   }
 
-  status compare(lane&, std::span<const land_job> jobs, std::span<const std::int32_t> flags) {
+  status compare(lane& on, std::span<const land_job> jobs, std::span<const std::int32_t> flags) {
+    if (on.kept != nullptr && !jobs.empty())
+      on.kept->calls.push_back({.compares = {jobs.begin(), jobs.end()}, .flags = {flags.begin(), flags.end()}});
     for (std::size_t i = 0; i < jobs.size(); ++i)
       if (would_change(jobs[i])) flags_[static_cast<std::size_t>(flags[i])] = 1;
     return count_call();
@@ -75,7 +97,8 @@ class basic_host_executor {
     return count_call();
   }
 
-  status combine(lane&, std::span<const combine_job> jobs) {
+  status combine(lane& on, std::span<const combine_job> jobs) {
+    if (on.kept != nullptr && !jobs.empty()) on.kept->calls.push_back({.combines = {jobs.begin(), jobs.end()}});
     for (const combine_job& job : jobs)
       for (std::int64_t i = 0; i < job.count; ++i) {
         const codec<fp32>::bits result = codec<fp32>::encode(combined(job, i));
@@ -84,7 +107,9 @@ class basic_host_executor {
     return count_call();
   }
 
-  status dequantise(lane&, const dequant_key& key, std::span<const dequant_job> jobs) {
+  status dequantise(lane& on, const dequant_key& key, std::span<const dequant_job> jobs) {
+    if (on.kept != nullptr && !jobs.empty())
+      on.kept->calls.push_back({.key = key, .dequants = {jobs.begin(), jobs.end()}});
     if (!dequantises(key.stored, key.runtime, key.scale))
       return refuse(error_code::unsupported, {}, "a conversion that is compiled in",
                     std::string(name_of(key.stored)) + " to " + std::string(name_of(key.runtime)));
@@ -94,6 +119,26 @@ class basic_host_executor {
     });
     return count_call();
   }
+
+  void keep(lane& on, table* into) const { on.kept = into; }
+  status replay(lane& on, const table& kept, std::ptrdiff_t shift) {
+    for (const host_table::call& each : kept.calls) {
+      for (land_job job : each.lands) {
+        job.source += shift;
+        land_one(job);
+      }
+      if (!each.compares.empty()) (void)compare(on, each.compares, each.flags);
+      if (!each.combines.empty()) (void)combine(on, each.combines);
+      for (dequant_job job : each.dequants) {
+        job.source += shift;
+        (void)dequantise(on, each.key, {&job, 1});
+      }
+    }
+    return count_call();
+  }
+  static constexpr bool keeps_tables() { return true; }
+  static constexpr std::int64_t kept_bytes() { return 0; }
+  void drop_kept(std::int64_t) const {}
 
   static constexpr bool converts_from(memory_kind) { return true; }
 

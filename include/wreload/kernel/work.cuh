@@ -48,12 +48,14 @@ struct gate {
 /// units (pieces of work for one warp or block) are numbered on from those of the task before.
 ///
 ///   tasks  `count` tasks, first_unit ascending; null: they are in `inline_tasks`
+///   source_shift  bytes that are added to the `source` of a task that has one: a kept table meets a new bucket
 ///   units  of all tasks together; far below 2^32, since a unit is 8 KB or 64 rows (see `most_units`)
 template <class Task>
 struct work {
   static constexpr std::uint32_t most_inline = (4096 - 64) / sizeof(Task);
 
   kernel::gate gate = {};
+  std::ptrdiff_t source_shift = 0;
   const Task* tasks = nullptr;
   std::uint32_t units = 0;
   std::uint32_t count = 0;
@@ -61,6 +63,9 @@ struct work {
 
   __host__ __device__ const Task* first() const { return tasks != nullptr ? tasks : inline_tasks; }
 };
+
+template <class Task>
+concept has_source = requires(const Task& task) { task.source; };
 
 /// Says that the launch runs, then asks whether its update still lives; every thread of every block gets one answer. The
 /// first block to enter asks across PCIe, the others wait for its verdict in device memory (it runs, so it will come).
@@ -145,6 +150,12 @@ __device__ void for_each_unit(const work<Task>& todo, Unit&& unit) {
       const auto* words = reinterpret_cast<const std::uint32_t*>(tasks + index);
       for (std::uint32_t i = lane; i < sizeof(Task) / 4; i += 32) reinterpret_cast<std::uint32_t*>(mine)[i] = words[i];
       __syncwarp();
+      if constexpr (has_source<Task>) {
+        if (todo.source_shift != 0) {
+          if (lane == 0) reinterpret_cast<Task*>(mine)->source += todo.source_shift;
+          __syncwarp();
+        }
+      }
     }
     unit(task, at - task.first_unit);
     at = gridDim.x * (BlockThreads / 32) + __shfl_sync(0xFFFFFFFFU, dealt, 0);

@@ -52,6 +52,7 @@ inline nlohmann::ordered_json to_json(const report& done) {
   json["changed"] = nullptr;
   if (done.changed) json["changed"] = *done.changed;
   json["launches"] = done.launches;
+  json["replayed_buckets"] = done.replayed_buckets;
   json["seconds"] = to_json(done.seconds);
   json["gb_per_s"] = done.gb_per_s();
   json["peak_extra_device_bytes"] = done.peak_extra_device_bytes;

@@ -37,7 +37,7 @@ status check_scope(const model_core<Executor>& core, std::vector<std::string>& m
 template <executor Executor>
 status check_twins(model_core<Executor>& core) {
   const auto flags = std::span<const std::uint32_t>(core.run.flags());
-  for (std::size_t group = 0; group < flags.size(); ++group) {
+  for (std::size_t group = 0; group < core.records.twin_groups.size(); ++group) {
     if (flags[group] == 0) continue;
     std::string names;
     for (const std::int32_t l : core.records.twin_groups[group]) {
@@ -49,13 +49,47 @@ status check_twins(model_core<Executor>& core) {
   return {};
 }
 
-/// Kernels use the greatest of these scalars for all shards: says so where it is not every shard's. Waits.
+/// Params of which kernels use the greatest scalar for all shards.
+template <executor Executor>
+void find_equal_params(model_core<Executor>& core) {
+  core.equal_params.clear();
+  for (std::size_t i = 0; i < core.records.params.size(); ++i)
+    if (core.records.params[i].plan.spec.expect_equal && core.records.params[i].plan.rows > 1)
+      core.equal_params.push_back(static_cast<std::int32_t>(i));
+}
+
+/// Enqueues, for those that have arrived, a comparison of each shard's scalar with the next; one launch. `offset`: from live
+/// addresses to those that the update writes.
+template <executor Executor>
+status compare_shards(model_core<Executor>& core, typename Executor::lane& lane, std::ptrdiff_t offset) {
+  dependent<std::vector<land_job>, Executor> jobs;
+  dependent<std::vector<std::int32_t>, Executor> flags;
+  for (std::size_t i = 0; i < core.equal_params.size(); ++i) {
+    const param_record& param = at(core.records.params, core.equal_params[i]);
+    if (!core.books.param_arrived(core.equal_params[i])) continue;
+    const std::int64_t element = bytes_of(param.plan.spec.runtime);
+    jobs.push_back({.source = param.data + element + offset,
+                    .destination = param.data + offset,
+                    .rows = 1,
+                    .cols = param.plan.rows - 1,
+                    .source_row_stride_bytes = param.plan.bytes(),
+                    .source_col_stride_bytes = element,
+                    .destination_row_stride_bytes = param.plan.bytes(),
+                    .from = param.plan.spec.runtime,
+                    .to = param.plan.spec.runtime,
+                    .memory = memory_kind::device});
+    flags.push_back(core.equal_flag(i));
+  }
+  return jobs.empty() ? status{} : core.run.compare(lane, jobs, flags);
+}
+
+/// Says which shards differ, once `compare_shards` has been waited for. Waits.
 template <executor Executor>
 status warn_unequal_shards(model_core<Executor>& core, typename Executor::lane& lane,
                            std::vector<std::string>& warnings) {
-  for (std::size_t i = 0; i < core.records.params.size(); ++i) {
-    const param_record& param = core.records.params[i];
-    if (!param.plan.spec.expect_equal || !core.books.param_arrived(static_cast<std::int32_t>(i))) continue;
+  for (std::size_t i = 0; i < core.equal_params.size(); ++i) {
+    const param_record& param = at(core.records.params, core.equal_params[i]);
+    if (core.run.flags()[static_cast<std::size_t>(core.equal_flag(i))] == 0) continue;
     dependent<std::vector<float>, Executor> values(static_cast<std::size_t>(param.plan.rows));
     if (status failed = core.run.read(lane, reinterpret_cast<std::byte*>(values.data()), param.data, param.plan.bytes());
         !failed.ok())
@@ -75,14 +109,15 @@ status warn_unequal_shards(model_core<Executor>& core, typename Executor::lane& 
   return {};
 }
 
-/// Params that are derived by a map, and what their sources do not take.
 template <executor Executor>
-void count_aliases(const model_core<Executor>& core, report& into) {
+alias_count count_aliases(const model_core<Executor>& core) {
+  alias_count into;
   for (const param_record& param : core.records.params) {
     if (param.plan.spec.kind != param_kind::mapped) continue;
     ++(param.plan.pad_bytes() == 0 ? into.aliased : into.bound);
     into.shared_bytes += param.plan.bytes() - param.plan.pad_bytes();
   }
+  return into;
 }
 
 }  // namespace wreload::detail

@@ -9,20 +9,11 @@
 #include <vector>
 
 #include "../core/on_use.hpp"
+#include "counted_piece.hpp"
 #include "model_core.hpp"
 #include "options.hpp"
 
 namespace wreload::detail {
-
-/// How an accepted piece counts in the report.
-struct counted_piece {
-  using counter = load_count report::*;  // named: nvcc hands the declarator to gcc in a form that it warns of
-  std::int64_t bytes = 0;
-  counter as = nullptr;  ///< null: loaded and needed
-  dtype type = dtype::none;
-  bool is_first = true;    ///< of its tensor
-  bool is_absent = false;  ///< no byte of its tensor belongs here
-};
 
 /// Pieces that were accepted together, or not at all. Owned by a lane; buffers are reused.
 struct accepted {
@@ -100,18 +91,6 @@ class intake {
     return false;
   }
 
-  static void count(const counted_piece& piece, report& into) {
-    const auto add = [&](load_count& to, bool is_new) {
-      to.tensors += is_new;
-      to.bytes += piece.bytes;
-    };
-    // A piece may belong to another rank and its tensor's next piece here: such a tensor is needed.
-    if (piece.as != nullptr) add(into.*piece.as, piece.is_first && (piece.as != &report::not_needed || piece.is_absent));
-    if (piece.as != nullptr && piece.as != &report::not_needed) return;
-    add(into.loaded, piece.is_first);
-    add(into.by_dtype[static_cast<std::size_t>(piece.type)], piece.is_first);
-  }
-
  private:
   bool is_mapped(std::int32_t landing) const {
     return at(core_.records.params, at(core_.records.landings, landing).param).map != unmapped;
@@ -134,6 +113,7 @@ class intake {
                                   : core_.books.admit_runtime(param, part.tensor, part.part, work);
     } else if (const std::int32_t id = resolve(part); id != no_index) {
       refused = core_.books.admit(at(core_.records.names, id), part.tensor, part.part, work);
+      counted.name = id;
       counted.is_first = work.claims.size() > claims_before && work.claims[claims_before].landing == no_index;
       if (work.needed_bytes == needed_before) counted.as = &report::not_needed;
       counted.is_absent = at(core_.records.sources, at(core_.records.names, id).source).landings.empty();

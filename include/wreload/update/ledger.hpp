@@ -88,7 +88,8 @@ class basic_ledger {
   status open(const update_scope& scope, Elsewhere&& elsewhere) {
     clear();
     complete_ = scope.is_complete;
-    declared_.assign(records_.sources.size(), scope.is_complete);
+    if (!scope.is_complete || !all_declared_) declared_.assign(records_.sources.size(), scope.is_complete);
+    all_declared_ = scope.is_complete;
     if (scope.is_complete) return {};
     bool any = false;
     const auto declare = [&](name_record name) {
@@ -114,6 +115,8 @@ class basic_ledger {
 
   /// Forgets all arrivals and returns what they took from the heap.
   void clear() {
+    if (!is_used_) return;
+    is_used_ = false;
     for (arrivals& landing : arrived_) landing.clear();
     for (arrivals& group : together_) group.clear();
     std::fill(spelling_.begin(), spelling_.end(), no_index);
@@ -122,6 +125,7 @@ class basic_ledger {
 
   /// Claims a piece of a checkpoint tensor and appends its jobs. On a refusal nothing is claimed by this call.
   status admit(name_record name, const tensor_ref& tensor, const box& part, admission& out) {
+    is_used_ = true;
     const source_record& source = at(records_.sources, name.source);
     const std::string_view text = records_.spelling(name);
     if (status refused = check_piece(text, source, tensor, part); !refused.ok()) return refused;
@@ -149,6 +153,7 @@ class basic_ledger {
   /// Claims a part of a runtime tensor. Its box is in the param's matrix form; or, of a stacked param and for a tensor
   /// [slots, rows, cols], in the param's own three dims. Rows that no landing covers are pad.
   status admit_runtime(std::int32_t id, const tensor_ref& tensor, const box& part, admission& out) {
+    is_used_ = true;
     const param_record& param = at(records_.params, id);
     const shape matrix{param.plan.rows, param.plan.cols};
     if (param.plan.spec.fixed)
@@ -204,6 +209,22 @@ class basic_ledger {
       else
         form(at(arrived_, old.landing), old.stored).erase(old.part);
     }
+  }
+
+  /// Enters claims of landings that are known to fit: those of a plan's bucket, which came while nothing was entered.
+  void enter(std::span<const claim> claims) {
+    is_used_ = true;
+    for (const claim& part : claims) {
+      form(part.to_group ? at(together_, landing(part.landing).twins) : at(arrived_, part.landing), part.stored)
+          .insert(part.part);
+      at(written_, part.source) = 1;
+    }
+  }
+  /// The same for a name; true where it is the first piece of its tensor.
+  bool enter(name_record name) {
+    is_used_ = true;
+    at(written_, name.source) = 1;
+    return std::exchange(at(spelling_, name.source), name.spelling) == no_index;
   }
 
   /// Remembers that these claims are being written: their kept values serve only if this update succeeds.
@@ -279,6 +300,7 @@ class basic_ledger {
   /// Ends an update whose writes lasted: after a success the kept values that came are valid, after a failure they are
   /// not.
   void settle(bool succeeded) {
+    if (!is_used_) return;
     for (std::size_t i = 0; i < written_.size(); ++i) {
       if (written_[i] == 0) continue;
       kept_valid_[i] = succeeded;
@@ -627,6 +649,8 @@ class basic_ledger {
 
   const basic_registry<Use>& records_;
   bool complete_ = true;
+  bool all_declared_ = true;
+  bool is_used_ = false;  ///< something was entered since `clear`
   vector<arrivals> arrived_ = {};         ///< per landing
   vector<arrivals> together_ = {};        ///< per twin group: what came under any of its names
   vector<std::uint8_t> declared_ = {};    ///< per source

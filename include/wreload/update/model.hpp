@@ -83,13 +83,15 @@ class model {
       if (status refused = core_.records.index(); !refused.ok()) return refused;
       core_.books.seal();
       collect_keys();
+      detail::find_equal_params(core_);
+      core_.aliases = detail::count_aliases(core_);
       core_.indexed = true;
     }
     executor_needs needs{.keys = core_.keys,
                          .dequant_jobs = static_cast<std::int64_t>(core_.records.landings.size()),
                          .land_jobs = static_cast<std::int64_t>(core_.records.landings.size()),
                          .maps = core_.records.maps,
-                         .flags = static_cast<std::int64_t>(core_.records.twin_groups.size())};
+                         .flags = core_.equal_flag(core_.equal_params.size())};
     if (status failed = core_.run.reserve(needs); !failed.ok()) return failed;
     if (status failed = write_pads(); !failed.ok()) return failed;
     core_.layer_versions.resize(core_.records.layers.size());
@@ -167,6 +169,7 @@ class model {
     const auto lasts = [&](const param_record& param) { return lasting[static_cast<std::size_t>(&param - core_.records.params.data())] != 0; };
     if (status failed = auditor().copy(&saved_, lasts); !failed.ok()) return failed;
     core_.previous.reset();
+    core_.drop_plan();
     core_.state = model_state::asleep;
     return core_.pages->drop();
   }

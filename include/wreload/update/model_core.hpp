@@ -14,6 +14,7 @@
 #include "../executor/executor.hpp"
 #include "ledger.hpp"
 #include "pattern.hpp"
+#include "plan.hpp"
 #include "registry.hpp"
 #include "report.hpp"
 
@@ -42,6 +43,13 @@ struct generation {
   bool has_digest = false;
 };
 
+/// Params that are derived by a map, and what their sources do not take.
+struct alias_count {
+  std::int64_t aliased = 0;
+  std::int64_t bound = 0;
+  std::int64_t shared_bytes = 0;
+};
+
 /// State of a model. `lock` guards the ledger and the update's books; executors are called outside it, except where
 /// the order of two lanes matters.
 template <executor Executor>
@@ -66,9 +74,19 @@ struct model_core {
   std::vector<std::int64_t> layer_versions = {};  ///< per layer: the update that wrote it last
   typename Executor::arena* pages = nullptr;      ///< that the params lie in; null: somewhere else
   std::optional<generation> previous = {};        ///< on the arena's spare pages
+  std::optional<update_plan<Executor>> plan = {};  ///< of the last update that came in buckets
+  std::vector<std::int32_t> equal_params = {};     ///< whose shards should be equal; flags behind the twin groups' say if not
+  alias_count aliases = {};
   std::int64_t sealed_bytes = 0;            ///< executor memory right after `seal`
   std::uint64_t last_digest = 0;            ///< of all tensors, where the last update asked for it
   bool has_digest = false;
+
+  /// The kept values that the plan counts on may have changed, or are lost.
+  void drop_plan() {
+    plan.reset();
+    run.drop_kept(0);
+  }
+  std::int32_t equal_flag(std::size_t index) const { return static_cast<std::int32_t>(records.twin_groups.size() + index); }
 
   generation current() const { return {version, state, layer_versions, books.kept(), last_digest, has_digest}; }
   void become(const generation& other) {
@@ -76,6 +94,7 @@ struct model_core {
     state = other.state;
     layer_versions = other.layer_versions;
     books.restore_kept(other.kept);
+    drop_plan();
     last_digest = other.digest;
     has_digest = other.has_digest;
   }
@@ -83,6 +102,7 @@ struct model_core {
   void lose_pages() {
     (void)pages->drop();
     previous.reset();
+    drop_plan();
     books.restore_kept(std::vector<std::uint8_t>(records.sources.size()));
     has_digest = false;
     state = model_state::asleep;

@@ -34,6 +34,9 @@ class update_ref {
   status load(std::span<const piece> pieces, event_ref ready = {}) {
     return update_ == nullptr ? closed() : calls_->load(update_, pieces, ready);
   }
+  status load(const bucket& from, event_ref ready = {}) {
+    return update_ == nullptr ? closed() : calls_->load_bucket(update_, from, ready);
+  }
   event_ref flush() { return update_ == nullptr ? event_ref{} : calls_->flush(update_); }
   status landing(std::string_view name, const box& part, dtype type, direct_landing* out) {
     return update_ == nullptr ? closed() : calls_->landing(update_, name, part, type, out);
@@ -56,6 +59,7 @@ class update_ref {
   struct calls {
     bool (*is_open)(const void*);
     status (*load)(void*, std::span<const piece>, event_ref);
+    status (*load_bucket)(void*, const bucket&, event_ref);
     event_ref (*flush)(void*);
     status (*landing)(void*, std::string_view, const box&, dtype, direct_landing*);
     status (*adopt)(void*, std::span<const std::string_view>, load_form);
@@ -86,6 +90,7 @@ class update_ref {
   static constexpr calls calls_for = {
       [](const void* u) { return as<E>(u).is_open(); },
       [](void* u, std::span<const piece> pieces, event_ref ready) { return as<E>(u).load(pieces, ready); },
+      [](void* u, const bucket& from, event_ref ready) { return as<E>(u).load(from, ready); },
       [](void* u) { return as<E>(u).flush(); },
       [](void* u, std::string_view name, const box& part, dtype type, direct_landing* out) {
         return as<E>(u).landing(name, part, type, out);

@@ -26,6 +26,8 @@ template <executor Executor>
 class post_load {
   template <class T>
   using vector = dependent<std::vector<T>, Executor>;
+  using admission = dependent<wreload::admission, Executor>;
+  using step_list = dependent<std::vector<planned_step<Executor>>, Executor>;
 
  public:
   /// `offset`: from live addresses to those that the update writes.
@@ -69,13 +71,47 @@ class post_load {
     if (!is_stored(job, what) || !can_fuse(job, what) || !(what.part == weight.needed) ||
         !core_.books.is_whole(weight.scale))
       return false;
-    if (converted_.empty()) converted_.resize(core_.records.landings.size());
     if (jobs.empty()) jobs.resize(core_.keys.size());
     jobs[key_of(what.landing)].push_back(fused_job(job, what));
-    at(converted_, what.landing) = how::fused;
-    fused_rows_ += what.part.rows();
-    converted_rows_ += what.part.rows();
+    note_fused(what.landing);
     return true;
+  }
+  /// Converts whole landings of a load on their way, where their scales came before, or (`in_load`) in this load. `fused`:
+  /// receives those landings.
+  void fuse_load(admission& work, conversion_jobs<Executor>& jobs, bool in_load, vector<std::int32_t>* fused) {
+    scales_.clear();
+    if (in_load)
+      for (const landed_part& what : work.landed)
+        if (at(core_.records.landings, what.landing).weight != no_index)
+          scales_.push_back({what.landing, what.part.elements()});
+    std::sort(scales_.begin(), scales_.end(), [](const came& a, const came& b) { return a.landing < b.landing; });
+    const auto has_scale = [&](std::int32_t landing) {
+      const std::int32_t scale = at(core_.records.landings, landing).scale;
+      if (scale == no_index || !in_load) return scale != no_index;
+      auto part = std::lower_bound(scales_.begin(), scales_.end(), scale, [](const came& a, std::int32_t of) { return a.landing < of; });
+      std::int64_t elements = 0;
+      for (; part != scales_.end() && part->landing == scale; ++part) elements += part->elements;
+      return elements == at(core_.records.landings, scale).needed.elements();
+    };
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < work.lands.size(); ++i) {
+      const std::int32_t landing = work.landed[i].landing;
+      if (has_scale(landing) && fuse(work.lands[i], work.landed[i], jobs)) {
+        if (fused != nullptr) fused->push_back(landing);
+        continue;
+      }
+      work.lands[kept] = work.lands[i];
+      work.landed[kept++] = work.landed[i];
+    }
+    work.lands.resize(kept);
+    work.landed.resize(kept);
+  }
+  /// A whole landing was converted on its way.
+  void note_fused(std::int32_t landing) {
+    if (converted_.empty()) converted_.resize(core_.records.landings.size());
+    at(converted_, landing) = how::fused;
+    fused_rows_ += at(core_.records.landings, landing).needed.rows();
+    converted_rows_ += at(core_.records.landings, landing).needed.rows();
   }
 
   /// What arrived under the landing is gone: it is converted when it has come again.
@@ -94,11 +130,23 @@ class post_load {
   /// The computed params that `enqueue` will write.
   std::span<const computed_record* const> computed() const { return due_; }
 
-  /// Enqueues what was collected, which is then forgotten.
-  status enqueue(typename Executor::lane& lane) {
+  /// Enqueues what was collected, which is then forgotten. `steps`: receives it, to be done again.
+  status enqueue(typename Executor::lane& lane, step_list* steps = nullptr) {
+    next_step(lane, steps);
     if (status failed = convert(lane, jobs_); !failed.ok()) return failed;
-    if (status failed = compute(lane); !failed.ok()) return failed;
+    if (status failed = compute(lane, steps); !failed.ok()) return failed;
     due_.clear();
+    return {};
+  }
+
+  /// Does again what was enqueued.
+  status replay(typename Executor::lane& lane, const step_list& steps) {
+    for (const planned_step<Executor>& step : steps) {
+      if (!step.table.empty())
+        if (status failed = core_.run.replay(lane, step.table, 0); !failed.ok()) return failed;
+      if (step.launched == no_index) continue;
+      if (status failed = launch(lane, step.launched, step.from, step.to); !failed.ok()) return failed;
+    }
     return {};
   }
 
@@ -114,6 +162,12 @@ class post_load {
 
  private:
   enum class how : std::uint8_t { no, in_place, fused };
+
+  /// A part of a scale in a load.
+  struct came {
+    std::int32_t landing = no_index;
+    std::int64_t elements = 0;
+  };
 
   /// What a kernel that reads 8 bytes at a time asks of each row.
   static constexpr std::int64_t fused_alignment = 8;
@@ -195,7 +249,7 @@ class post_load {
   }
 
   /// A batch per level of products; launches of the engine's own in between, in order.
-  status compute(typename Executor::lane& lane) {
+  status compute(typename Executor::lane& lane, step_list* steps) {
     vector<combine_job> batch;
     for (int level = 0, last = 0; level <= last; ++level) {
       for (const computed_record* record : due_) {
@@ -204,8 +258,16 @@ class post_load {
         if (spec.level != level) continue;
         if (spec.kind == param_kind::product) {
           batch.push_back(combine_job_for(*record));
-        } else if (status failed = launch(lane, *record); !failed.ok()) {
-          return failed;
+        } else {
+          vector<runtime_tensor> from;
+          for (const std::int32_t source : record->sources) from.push_back(tensor_of(source));
+          const runtime_tensor to = tensor_of(record->param);
+          if (status failed = launch(lane, record->param, from, to); !failed.ok()) return failed;
+          if (steps == nullptr) continue;
+          steps->back().launched = record->param;
+          steps->back().from = from;
+          steps->back().to = to;
+          next_step(lane, steps);
         }
       }
       if (batch.empty()) continue;
@@ -235,13 +297,18 @@ class post_load {
     return {param.data + offset_, param.plan.spec.runtime, param.plan.extents, param.row_stride_bytes};
   }
 
-  status launch(typename Executor::lane& lane, const computed_record& record) {
-    vector<runtime_tensor> from;
-    for (const std::int32_t source : record.sources) from.push_back(tensor_of(source));
+  status launch(typename Executor::lane& lane, std::int32_t param, std::span<const runtime_tensor> from,
+                const runtime_tensor& to) {
     // An empty batch: the stream waits for the readers, and a cancelled update launches nothing.
     if (status failed = core_.run.combine(lane, {}); !failed.ok()) return failed;
-    const param_spec& spec = at(core_.records.params, record.param).plan.spec;
-    return spec.launch.launch(core_.run.stream_of(lane), from, tensor_of(record.param));
+    return at(core_.records.params, param).plan.spec.launch.launch(core_.run.stream_of(lane), from, to);
+  }
+
+  /// What is enqueued from here on is kept in a step of its own.
+  void next_step(typename Executor::lane& lane, step_list* steps) {
+    if (steps == nullptr) return;
+    steps->emplace_back();
+    core_.run.keep(lane, &steps->back().table);
   }
 
   model_core<Executor>& core_;
@@ -249,6 +316,7 @@ class post_load {
   vector<how> converted_ = {};                     ///< per landing: how its rows in stored format were collected
   conversion_jobs<Executor> jobs_ = {};
   vector<const computed_record*> due_ = {};
+  vector<came> scales_ = {};                       ///< of the load that is being placed, by landing
   vector<std::uint8_t> stale_ = {};                ///< per param of a layer
   std::int64_t converted_rows_ = 0;
   std::int64_t fused_rows_ = 0;

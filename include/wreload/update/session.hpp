@@ -9,14 +9,17 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "../core/on_use.hpp"
+#include "aside_memory.hpp"
 #include "checks.hpp"
 #include "digest.hpp"
 #include "intake.hpp"
 #include "model_core.hpp"
 #include "options.hpp"
+#include "plan_follower.hpp"
 #include "post_load.hpp"
 #include "spare_pages.hpp"
 #include "staged_digests.hpp"
@@ -35,6 +38,9 @@ struct lane_state {
   typename Executor::lane lane;
   dependent<accepted, Executor> load = {};
   conversion_jobs<Executor> fused = {};  ///< of the load, instead of landings
+  dependent<std::vector<piece>, Executor> pieces = {};  ///< of a bucket
+  bool records = false;                                 ///< the load, for a plan
+  planned_bucket<Executor> recorded = {};
 };
 
 /// An open update: everything the handle and its lanes do. `open` comes first.
@@ -53,9 +59,12 @@ class session {
 
   session(core_type& core, const start_options& options)
       : core_(core), intake_(core), mode_(options.mode), readers_(options.readers.begin(), options.readers.end()),
-        staging_memory_(options.staging), detect_changes_(options.detect_changes),
+        detect_changes_(options.detect_changes),
         offset_(options.mode == update_mode::swap ? core.pages->spare() - core.pages->data() : 0),
-        post_load_(core, offset_), staging_(core.records, options.staging.where) {
+        post_load_(core, offset_), staging_(core.records, options.staging.where),
+        memory_(core.run, staging_.space(), options.staging),
+        follower_(core, mode_, (mode_ == update_mode::direct || mode_ == update_mode::swap) && is_complete() &&
+                                   options.undo == undo_mode::none && options.digests.empty()) {
     lanes_.emplace_back(core.run.open(options.stream));
     if (options.undo == undo_mode::host) undo_.emplace(core);
     digests_.assign(options.digests.begin(), options.digests.end());
@@ -81,12 +90,7 @@ class session {
       overtakes_ = true;       // by the copy
       return copy_to_spare(core_, main_lane().lane, is_complete());
     }
-    if (mode_ == update_mode::direct) return {};
-    if (!staging_memory_.lent.empty()) {
-      staging_.space().add(staging_memory_.lent.data(), static_cast<std::int64_t>(staging_memory_.lent.size()));
-      return {};
-    }
-    return staging_memory_.budget_bytes == staging_memory::no_limit ? status{} : grow(staging_memory_.budget_bytes);
+    return mode_ == update_mode::direct ? status{} : memory_.open();
   }
 
   lane_state<Executor>& main_lane() { return lanes_.front(); }
@@ -99,8 +103,36 @@ class session {
     return &added;
   }
 
-  /// Loads pieces, all or none of them.
-  status load(lane_state<Executor>& lane, std::span<const piece> pieces, event_ref ready) {
+  /// Loads a bucket: as the plan has it, or its pieces.
+  status load(lane_state<Executor>& lane, const bucket& from, event_ref ready) {
+    const std::uint64_t manifest = from.manifest != 0 ? from.manifest : manifest_of(from);
+    const planned_bucket<Executor>* known = nullptr;
+    {
+      const lock_scope guard(core_.lock);
+      if (status refused = check_open(); !refused.ok()) return refused;
+      known = follower_.follow(from, manifest, ready);
+      if (known != nullptr) {
+        known->tally.add_to(report_);
+        ++report_.replayed_buckets;
+        if (known->table.empty()) return {};
+        if (known->writes) note_live_write();
+        running_.fetch_add(1, std::memory_order_relaxed);
+        if (known->shares_bytes) {
+          const status failed = follow_last(lane);
+          return end_load(lane, failed.ok() ? replay(lane, *known, from, ready) : failed);
+        }
+      }
+    }
+    if (known == nullptr) return load_anew(lane, from, manifest, ready);
+    const status enqueued = replay(lane, *known, from, ready);
+    if (enqueued.ok()) return end_load(lane, {});
+    const lock_scope guard(core_.lock);
+    return end_load(lane, enqueued);
+  }
+
+  /// Loads pieces, all or none of them; `from` is the bucket that they are, if any.
+  status load(lane_state<Executor>& lane, std::span<const piece> pieces, event_ref ready, const bucket* from = nullptr,
+              std::uint64_t manifest = 0) {
     for (const piece& part : pieces)  // the host reads those at once, the event orders only the device
       if (ready.handle != nullptr && part.tensor.memory == memory_kind::pageable)
         return refuse(error_code::bad_argument, part.name, "device or pinned memory behind a ready event",
@@ -108,31 +140,43 @@ class session {
     {
       const lock_scope guard(core_.lock);
       if (status refused = check_open(); !refused.ok()) return refused;
+      leave_plan(from != nullptr);
       if (status refused = intake_.take(pieces, lane.load); !refused.ok()) return note(refused);
+      lane.records = follower_.records();
+      if (lane.records) lane.recorded = {};
       if (status refused = place(lane); !refused.ok()) return refused;
-      for (const counted_piece& part : lane.load.counted) intake_.count(part, report_);
+      if (lane.records) {
+        follower_.begin(lane.recorded, *from, manifest, lane.load, intake_.shares_bytes(lane.load.work));
+        lane.records = follower_.records();
+      }
+      for (const counted_piece& part : lane.load.counted) count(part, report_);
       const admission& work = lane.load.work;
       core_.books.note_written(work.claims);
-      if (work.lands.empty() && work.compares.empty() && lane.fused.empty()) return {};
+      if (work.lands.empty() && work.compares.empty() && lane.fused.empty()) {
+        if (lane.records) follower_.add(static_cast<planned_bucket<Executor>&&>(lane.recorded));
+        return {};
+      }
       running_.fetch_add(1, std::memory_order_relaxed);
       const bool in_order = mode_ == update_mode::layerwise || !work.compares.empty() || intake_.shares_bytes(work);
-      if (in_order) return end_load(enqueue_in_order(lane, ready));
+      if (in_order) return end_load(lane, enqueue_in_order(lane, ready));
     }
     const status enqueued = enqueue(lane, ready);
-    if (enqueued.ok()) return end_load({});
+    if (enqueued.ok() && !lane.records) return end_load(lane, {});
     const lock_scope guard(core_.lock);
-    return end_load(enqueued);
+    return end_load(lane, enqueued);
   }
 
   status landing(const piece& wanted, direct_landing* out) {
     const lock_scope guard(core_.lock);
     if (status refused = check_open(); !refused.ok()) return refused;
+    leave_plan();
     return note(grant(wanted, out));
   }
 
   status adopt(std::span<const std::string_view> names, load_form form) {
     const lock_scope guard(core_.lock);
     if (status refused = check_open(); !refused.ok()) return refused;
+    leave_plan();
     lane_state<Executor>& lane = main_lane();
     if (status refused = intake_.take_in_place(names, form, lane.load); !refused.ok()) return note(refused);
     const admission& work = lane.load.work;
@@ -143,7 +187,7 @@ class session {
           (may_be_live && (!undo_ || (!what.shared && undo_->has_landing(what.landing)))))
         continue;
       core_.books.release(work.claims);
-      return note(refuse(error_code::unsupported, at(core_.records.sources, at(core_.records.landings, what.landing).source).name,
+      return note(refuse(error_code::unsupported, source_of(what.landing),
                          "bytes that were written where `landing` said", "a tensor that has no landing in this update"));
     }
     core_.books.note_written(work.claims);
@@ -152,7 +196,7 @@ class session {
       if (goes_live(work.landed[i].landing)) note_live_write();
       if (mode_ != update_mode::swap) staging_.adopt(work.lands[i], work.landed[i]);  // also of a layer gone direct since
     }
-    for (const counted_piece& part : lane.load.counted) intake_.count(part, report_);
+    for (const counted_piece& part : lane.load.counted) count(part, report_);
     if (mode_ != update_mode::layerwise) return {};
     status failed = follow_last(lane);
     if (failed.ok()) failed = commit_whole_layers(lane);
@@ -162,6 +206,7 @@ class session {
   status retract(std::string_view name) {
     const lock_scope guard(core_.lock);
     if (status refused = check_open(); !refused.ok()) return refused;
+    leave_plan();
     const std::int32_t id = core_.records.find_name(name);
     const std::int32_t param = core_.records.find_param(name);
     if (id == no_index && param == no_index) return note(intake_.unknown(name));
@@ -194,25 +239,7 @@ class session {
     if (running_.load() != 0) return busy({});
     const double began = seconds_now();
     report_.seconds.load = began - started_;
-    if (status refused = check_scope(core_, report_.missing); !refused.ok()) return refused;
-    if (status failed = settle_compares(); !failed.ok()) return failed;
-    if (compared_)
-      if (status refused = check_twins(core_); !refused.ok()) return refused;
-    if (status failed = join_lanes(main_lane()); !failed.ok()) return failed;
-    if (!digests_.empty())
-      if (status refused = check_digests(core_, main_lane().lane, staging_, digests_, report_); !refused.ok())
-        return refused.code == error_code::corrupt ? refused : fail(refused);
-    for (std::size_t i = 0; i < core_.records.layers.size(); ++i) {
-      const auto layer = static_cast<std::int32_t>(i);
-      if (is_touched_[i] == 0) continue;
-      if (mode_ == update_mode::layerwise && !staging_.holds(layer) && !waits_for_twins(layer)) continue;  // committed
-      due_layers_.push_back(layer);
-      post_load_.collect_aside(staging_.parts(layer));
-      post_load_.collect(at(core_.records.layers, layer));
-    }
-    report_.converted_rows = post_load_.converted_rows();
-    report_.fused_rows = post_load_.fused_rows();
-    if (status failed = save_undo(due_layers_); !failed.ok()) return fail(failed);
+    if (status refused = follower_.has_all() ? prepare_planned() : prepare_loaded(); !refused.ok()) return refused;
     prepared_ = true;
     report_.seconds.prepare = seconds_now() - began;
     return {};
@@ -228,7 +255,7 @@ class session {
     if (is_staged)
       if (status failed = core_.run.hold(readers_); !failed.ok()) return fail(failed);
     if (is_staged && pause_began_ == 0) pause_began_ = began;
-    if (status failed = land_and_combine(main_lane(), due_layers_); !failed.ok()) return fail(failed);
+    if (status failed = enqueue_commit(); !failed.ok()) return fail(failed);
     if (mode_ == update_mode::swap)
       if (status failed = exchange(); !failed.ok()) return fail(failed);
     committed_ = true;
@@ -282,7 +309,8 @@ class session {
     for (int running = running_.load(); running != 0; running = running_.load()) running_.wait(running);
     const lock_scope guard(core_.lock);
     if (!open_) return cancelled;  // a publish was faster
-    if (!cancelled.ok()) blocks_.clear();  // a landing may still run there: the executor gives them back at its end
+    leave_plan();
+    can_still_run_ = !cancelled.ok();
     if (!wrote_live_) {
       close(ending::unwritten);
       return cancelled;
@@ -300,8 +328,6 @@ class session {
 
  private:
   enum class ending : std::uint8_t { published, unwritten, undone, torn };
-
-  static constexpr std::int64_t least_growth_bytes = std::int64_t{64} << 20;
 
   static status busy(std::string_view name) {
     return refuse(error_code::wrong_state, name, "no load running on another lane", "one that runs");
@@ -331,40 +357,15 @@ class session {
   }
 
   bool goes_live(std::int32_t landing) const { return at(is_direct_, core_.records.layer_of(landing)) != 0; }
+  const std::string& source_of(std::int32_t landing) const {
+    return at(core_.records.sources, at(core_.records.landings, landing).source).name;
+  }
   void touch(std::int32_t landing) { at(is_touched_, core_.records.layer_of(landing)) = 1; }
   void note_live_write() {
     if (mode_ == update_mode::swap) return;  // spare pages
     wrote_live_ = true;
     if (pause_began_ == 0) pause_began_ = seconds_now();
     core_.state = model_state::updating;
-  }
-
-  /// Takes more memory aside. It is usable on every lane.
-  status grow(std::int64_t bytes) {
-    std::byte* memory = nullptr;
-    if (status failed = core_.run.allocate(bytes, staging_memory_.where, &memory); !failed.ok()) return failed;
-    blocks_.push_back(memory);
-    staging_.space().add(memory, bytes);
-    return {};
-  }
-
-  /// Memory aside, also by growing; null where there is none.
-  status take_aside(std::int64_t bytes, std::byte** memory) {
-    *memory = staging_.space().take(bytes);
-    const bool may_grow = staging_memory_.lent.empty() && staging_memory_.budget_bytes == staging_memory::no_limit;
-    if (*memory != nullptr || !may_grow) return {};
-    if (status failed = grow(std::max(staging_.space().rounded(bytes), least_growth_bytes)); !failed.ok())
-      return failed;
-    *memory = staging_.space().take(bytes);
-    return {};
-  }
-
-  status over_budget(std::int32_t landing, std::int64_t bytes) const {
-    const staging_space& space = staging_.space();
-    return refuse(error_code::over_budget,
-                  at(core_.records.sources, at(core_.records.landings, landing).source).name,
-                  std::to_string(bytes) + " bytes in one piece aside",
-                  std::to_string(space.size() - space.used()) + " free of " + std::to_string(space.size()));
   }
 
   /// Decides where the bytes of an accepted load go, and rewrites its jobs. On a refusal its claims are given back.
@@ -383,16 +384,16 @@ class session {
       const std::int32_t landing = work.landed[i].landing;
       if (goes_live(landing)) continue;
       const std::int64_t bytes = staging_.bytes_for(work.lands[i], work.landed[i]);
-      status failed = take_aside(bytes, &aside[i]);
+      status failed = memory_.take(bytes, &aside[i]);
       if (failed.ok() && aside[i] != nullptr) continue;
-      if (failed.ok() && mode_ == update_mode::layerwise && staging_memory_.or_direct) {
+      if (failed.ok() && mode_ == update_mode::layerwise && memory_.or_direct()) {
         give_back(core_.records.layer_of(landing));
         failed = go_direct(lane, core_.records.layer_of(landing));
         if (failed.ok()) continue;
       }
       give_back(no_index);
       core_.books.release(work.claims);
-      return failed.ok() ? note(over_budget(landing, bytes)) : fail(failed);
+      return failed.ok() ? note(memory_.over_budget(source_of(landing), bytes)) : fail(failed);
     }
     if (undo_)
       for (const landed_part& what : work.landed)
@@ -411,79 +412,25 @@ class session {
         note_live_write();
       }
     }
-    place_pads(work);
-    place_compares(work);
-    fuse(lane);
+    const auto is_live = [this](std::int32_t landing) { return goes_live(landing); };
+    for (const landed_part& what : work.compared) touch(what.landing);
+    staging_.place_pads(work, is_live, offset_);
+    staging_.place_compares(work, is_live, offset_);
+    if (core_.keys.empty() || (mode_ != update_mode::direct && mode_ != update_mode::swap)) return {};
+    post_load_.fuse_load(work, lane.fused, lanes_.size() > 1 || lane.records, lane.records ? &lane.recorded.fused : nullptr);
     return {};
   }
 
-  /// Converts whole landings on their way, where their scales come in this load or came on this lane.
-  void fuse(lane_state<Executor>& lane) {
-    if (core_.keys.empty() || (mode_ != update_mode::direct && mode_ != update_mode::swap)) return;
-    admission& work = lane.load.work;
-    const auto has_scale = [&](std::int32_t landing) {
-      const std::int32_t scale = at(core_.records.landings, landing).scale;
-      if (scale == no_index || lanes_.size() == 1) return scale != no_index;
-      std::int64_t elements = 0;
-      for (const landed_part& what : work.landed)
-        if (what.landing == scale) elements += what.part.elements();
-      return elements == at(core_.records.landings, scale).needed.elements();
-    };
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < work.lands.size(); ++i) {
-      if (has_scale(work.landed[i].landing) && post_load_.fuse(work.lands[i], work.landed[i], lane.fused)) continue;
-      work.lands[kept] = work.lands[i];
-      work.landed[kept++] = work.landed[i];
-    }
-    work.lands.resize(kept);
-    work.landed.resize(kept);
-  }
-
-  /// After the load's own bytes, over some of which they go.
-  void place_pads(admission& work) {
-    if (work.pads.empty()) return;
-    staging_.next_wave();
-    std::size_t live = 0;
-    for (std::size_t i = 0; i < work.pads.size(); ++i) {
-      if (goes_live(work.padded[i])) {
-        work.pads[live] = work.pads[i];
-        work.pads[live++].destination += offset_;
-      } else {
-        staging_.keep_pad(work.pads[i], work.padded[i]);
-      }
-    }
-    work.pads.resize(live);
-  }
-
-  /// Bytes that are aside are compared there.
-  void place_compares(admission& work) {
-    vector<land_job> compares;
-    vector<std::int32_t> groups;
-    bool is_changed = offset_ != 0;
-    for (std::size_t i = 0; i < work.compares.size(); ++i) {
-      const std::int32_t landing = work.compared[i].landing;
-      touch(landing);
-      work.compares[i].destination += offset_;
-      const auto add = [&](const land_job& job) {
-        compares.push_back(job);
-        groups.push_back(work.compared_groups[i]);
-      };
-      if (goes_live(landing) || !staging_.holds(core_.records.layer_of(landing))) {
-        add(work.compares[i]);
-        continue;
-      }
-      is_changed = true;
-      staging_.for_each_kept(work.compares[i], work.compared[i], add);
-    }
-    if (!is_changed) return;
-    work.compares = static_cast<vector<land_job>&&>(compares);
-    work.compared_groups = static_cast<vector<std::int32_t>&&>(groups);
-  }
-
   status enqueue(lane_state<Executor>& lane, event_ref ready) {
-    const admission& work = lane.load.work;
     if (ready.handle != nullptr)
       if (status failed = core_.run.wait_for(lane.lane, ready); !failed.ok()) return failed;
+    if (lane.records) core_.run.keep(lane.lane, &lane.recorded.table);
+    status failed = enqueue_load(lane);
+    core_.run.keep(lane.lane, nullptr);
+    return failed;
+  }
+  status enqueue_load(lane_state<Executor>& lane) {
+    const admission& work = lane.load.work;
     if (!work.lands.empty())
       if (status failed = core_.run.land(lane.lane, work.lands); !failed.ok()) return failed;
     if (!work.pads.empty())
@@ -512,9 +459,11 @@ class session {
     return {};
   }
 
-  /// Ends a load; under the lock if it failed.
-  status end_load(const status& enqueued) {
+  /// Ends a load; under the lock if it failed or is recorded.
+  status end_load(lane_state<Executor>& lane, const status& enqueued) {
     status result = enqueued.ok() ? enqueued : fail(enqueued);
+    if (std::exchange(lane.records, false) && result.ok())
+      follower_.add(static_cast<planned_bucket<Executor>&&>(lane.recorded));
     if (running_.fetch_sub(1) == 1) running_.notify_all();
     return result;
   }
@@ -528,7 +477,8 @@ class session {
   }
 
   /// Lands what layers have aside, then converts and computes what `post_load_` has collected.
-  status land_and_combine(lane_state<Executor>& lane, std::span<const std::int32_t> layers) {
+  status land_and_combine(lane_state<Executor>& lane, std::span<const std::int32_t> layers,
+                          vector<planned_step<Executor>>* steps = nullptr) {
     if (!post_load_.empty()) note_live_write();
     const auto land = [&](std::span<const land_job> jobs) {
       note_live_write();
@@ -536,7 +486,7 @@ class session {
     };
     const auto lands = [&](const staged_part& part) { return !post_load_.is_fused(part); };
     if (status failed = staging_.for_each_wave(layers, lands, land); !failed.ok()) return failed;
-    return post_load_.enqueue(lane.lane);
+    return post_load_.enqueue(lane.lane, steps);
   }
 
   /// Whether a second name of FP8 bytes may still come: it is compared with them, so they are not converted before
@@ -624,13 +574,13 @@ class session {
       return refuse(error_code::unsupported, wanted.name, "a box that was not granted in part", to_string(what.part));
     if (memory == nullptr && !goes_live(what.landing)) {
       const std::int64_t bytes = job.rows * job.cols * bytes_of(job.from);
-      if (status failed = take_aside(bytes, &memory); !failed.ok()) return fail(failed);
+      if (status failed = memory_.take(bytes, &memory); !failed.ok()) return fail(failed);
       if (memory != nullptr) {
         staging_.note_grant(what, job.from, memory, bytes);
-      } else if (mode_ == update_mode::layerwise && staging_memory_.or_direct) {
+      } else if (mode_ == update_mode::layerwise && memory_.or_direct()) {
         if (status failed = go_direct(main_lane(), core_.records.layer_of(what.landing)); !failed.ok()) return fail(failed);
       } else {
-        return over_budget(what.landing, bytes);
+        return memory_.over_budget(source_of(what.landing), bytes);
       }
     }
     if (memory != nullptr) {
@@ -662,6 +612,73 @@ class session {
         for (const std::int32_t twin : at(core_.records.twin_groups, twins)) forget(twin);
       core_.books.retract_landing(each);
     }
+  }
+
+  /// The update is like any other from here on. `in_bucket`: what comes next may be recorded.
+  void leave_plan(bool in_bucket = false) {
+    follower_.leave(post_load_, report_, is_touched_);
+    if (!in_bucket) follower_.stop_recording();
+  }
+
+  status load_anew(lane_state<Executor>& lane, const bucket& from, std::uint64_t manifest, event_ref ready) {
+    if (status refused = point_into(from, lane.pieces); !refused.ok()) {
+      const lock_scope guard(core_.lock);
+      return note(refused);
+    }
+    return load(lane, lane.pieces, ready, &from, manifest);
+  }
+
+  status replay(lane_state<Executor>& lane, const planned_bucket<Executor>& known, const bucket& from, event_ref ready) {
+    if (ready.handle != nullptr)
+      if (status failed = core_.run.wait_for(lane.lane, ready); !failed.ok()) return failed;
+    return core_.run.replay(lane.lane, known.table, follower_.shift(known, from));
+  }
+
+  /// All buckets of the plan have come: the scope is closed, as it was for the update that made the plan.
+  status prepare_planned() {
+    if (status failed = join_lanes(main_lane()); !failed.ok()) return failed;
+    const update_plan<Executor>& plan = follower_.plan();
+    for (const std::int32_t layer : plan.layers) at(is_touched_, layer) = 1;
+    report_.converted_rows = plan.converted_rows;
+    report_.fused_rows = plan.fused_rows;
+    return {};
+  }
+
+  status prepare_loaded() {
+    leave_plan(true);
+    if (status refused = check_scope(core_, report_.missing); !refused.ok()) return refused;
+    if (status failed = settle_compares(); !failed.ok()) return failed;
+    if (compared_)
+      if (status refused = check_twins(core_); !refused.ok()) return refused;
+    if (status failed = join_lanes(main_lane()); !failed.ok()) return failed;
+    if (!digests_.empty())
+      if (status refused = check_digests(core_, main_lane().lane, staging_, digests_, report_); !refused.ok())
+        return refused.code == error_code::corrupt ? refused : fail(refused);
+    for (std::size_t i = 0; i < core_.records.layers.size(); ++i) {
+      const auto layer = static_cast<std::int32_t>(i);
+      if (is_touched_[i] == 0) continue;
+      if (mode_ == update_mode::layerwise && !staging_.holds(layer) && !waits_for_twins(layer)) continue;  // committed
+      due_layers_.push_back(layer);
+      post_load_.collect_aside(staging_.parts(layer));
+      post_load_.collect(at(core_.records.layers, layer));
+    }
+    report_.converted_rows = post_load_.converted_rows();
+    report_.fused_rows = post_load_.fused_rows();
+    if (status failed = save_undo(due_layers_); !failed.ok()) return fail(failed);
+    return {};
+  }
+
+  /// Enqueues what is left to write, and what `settle` looks at.
+  status enqueue_commit() {
+    typename Executor::lane& lane = main_lane().lane;
+    if (follower_.follows()) {
+      if (!follower_.plan().steps.empty()) note_live_write();
+      return post_load_.replay(lane, follower_.plan().steps);
+    }
+    status failed = land_and_combine(main_lane(), due_layers_, follower_.steps());
+    if (failed.ok()) failed = compare_shards(core_, lane, offset_);
+    core_.run.keep(lane, nullptr);
+    return failed;
   }
 
   /// Waits for comparisons that were enqueued.
@@ -725,12 +742,15 @@ class session {
 
   void close(ending how) {
     const bool succeeded = how == ending::published;
-    if (succeeded)
+    if (follower_.follows()) report_.not_sent = follower_.plan().not_sent;
+    if (succeeded && !follower_.follows())
       for (std::size_t s = 0; s < core_.records.sources.size(); ++s) {
         const auto id = static_cast<std::int32_t>(s);
         report_.not_sent += core_.books.is_declared_source(id) && !core_.books.arrived(id);
       }
-    count_aliases(core_, report_);
+    report_.aliased = core_.aliases.aliased;
+    report_.bound = core_.aliases.bound;
+    report_.shared_bytes = core_.aliases.shared_bytes;
     report_.launches = core_.run.launches() - launches_;
     report_.staged_bytes = staging_.space().peak();
     report_.peak_extra_device_bytes = core_.run.allocated_bytes() - core_.sealed_bytes;
@@ -739,8 +759,11 @@ class session {
     if (succeeded) core_.has_digest = detect_changes_;
     if (succeeded) core_.last_digest = digest_;
     core_.books.clear();
-    for (std::byte* block : blocks_) core_.run.release(block);
-    blocks_.clear();
+    if (!succeeded)
+      follower_.drop(how == ending::torn);
+    else if (!follower_.follows())
+      follower_.seal(report_, is_touched_);
+    memory_.release(!can_still_run_);
     core_.state = succeeded                                     ? model_state::live
                   : how == ending::torn && undecided_           ? model_state::in_doubt
                   : how == ending::torn                         ? model_state::undefined
@@ -754,11 +777,12 @@ class session {
   intake<Executor> intake_;
   update_mode mode_;
   vector<stream_ref> readers_;
-  staging_memory staging_memory_;
   bool detect_changes_;
   std::ptrdiff_t offset_;  ///< from live addresses to those that are written (swap)
   post_load<Executor> post_load_;
   staging staging_;
+  aside_memory<Executor> memory_;
+  plan_follower<Executor> follower_;
   std::optional<undo_image<Executor>> undo_ = {};
   generation previous_ = {};                                ///< swap: of the pages that commit puts aside
   digest_list digests_ = {};                                ///< the sender's
@@ -768,7 +792,6 @@ class session {
   vector<std::uint8_t> is_touched_ = {};               ///< per layer: something of it has arrived
   vector<std::int32_t> due_layers_ = {};               ///< that `commit` writes
   vector<std::byte*> aside_ = {};                      ///< of the load that is being placed
-  vector<std::byte*> blocks_ = {};                     ///< memory aside that goes back at the end
   std::atomic<int> running_ = 0;  ///< loads past their checks
   report report_ = {};
   status failed_ = {};            ///< sticky
@@ -784,6 +807,7 @@ class session {
   bool committed_ = false;
   bool settled_ = false;
   bool exchanged_ = false;
+  bool can_still_run_ = false;    ///< a cancelled landing that could not be waited for
   bool lost_ = false;             ///< an exchange failed half way: no page is left
   bool overtakes_ = false;        ///< queued work may still write where `landing` could let a transport write
   bool undecided_ = false;

@@ -41,6 +41,7 @@ class basic_staging {
   template <class T>
   using vector = dependent<std::vector<T>, Use>;
   using registry = basic_registry<dependent<on_use, Use>>;
+  using admission = dependent<wreload::admission, Use>;
 
  public:
   basic_staging(const registry& records, memory_kind where)
@@ -67,10 +68,46 @@ class basic_staging {
     parts_of(what.landing).push_back({what, later, memory, bytes_for(later, what), wave_, is_widened});
   }
 
-  /// What is kept from now on goes over what was kept before.
-  void next_wave() { ++wave_; }
-  void keep_pad(const land_job& pad, std::int32_t landing) {
-    parts_of(landing).push_back({{landing, {}, true}, pad, nullptr, 0, wave_});
+  /// Keeps the pads of a load that go aside; the others stay. They lie over some of the load's own bytes.
+  template <class GoesLive>
+  void place_pads(admission& work, GoesLive&& goes_live, std::ptrdiff_t offset) {
+    if (work.pads.empty()) return;
+    ++wave_;  // what is kept from now on goes over what was kept before
+    std::size_t live = 0;
+    for (std::size_t i = 0; i < work.pads.size(); ++i) {
+      if (goes_live(work.padded[i])) {
+        work.pads[live] = work.pads[i];
+        work.pads[live++].destination += offset;
+      } else {
+        parts_of(work.padded[i]).push_back({{work.padded[i], {}, true}, work.pads[i], nullptr, 0, wave_});
+      }
+    }
+    work.pads.resize(live);
+  }
+
+  /// Bytes that are aside are compared there.
+  template <class GoesLive>
+  void place_compares(admission& work, GoesLive&& goes_live, std::ptrdiff_t offset) const {
+    vector<land_job> compares;
+    vector<std::int32_t> groups;
+    bool is_changed = offset != 0;
+    for (std::size_t i = 0; i < work.compares.size(); ++i) {
+      const std::int32_t landing = work.compared[i].landing;
+      work.compares[i].destination += offset;
+      const auto add = [&](const land_job& job) {
+        compares.push_back(job);
+        groups.push_back(work.compared_groups[i]);
+      };
+      if (goes_live(landing) || !holds(records_.layer_of(landing))) {
+        add(work.compares[i]);
+        continue;
+      }
+      is_changed = true;
+      for_each_kept(work.compares[i], work.compared[i], add);
+    }
+    if (!is_changed) return;
+    work.compares = static_cast<vector<land_job>&&>(compares);
+    work.compared_groups = static_cast<vector<std::int32_t>&&>(groups);
   }
 
   /// Splits a comparison with live bytes into comparisons with what is kept of them; calls `visit(job)` for each.
