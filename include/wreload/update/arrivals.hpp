@@ -73,6 +73,7 @@ class basic_arrivals {
     state = nothing;
   }
 
+  void prefetch(std::int32_t l) const { __builtin_prefetch(&state_[static_cast<std::size_t>(l)]); }
   bool empty(std::int32_t l) const { return state_[static_cast<std::size_t>(l)] == nothing; }
   /// All has come in one form.
   bool is_whole(std::int32_t l) const {

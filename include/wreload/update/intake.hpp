@@ -58,9 +58,8 @@ class intake {
     for (std::size_t begin = 0; begin < pieces.size(); begin += block)
       resolve(pieces.subspan(begin, std::min(block, pieces.size() - begin)), into.ids.data() + begin, into.cursor);
     for (std::size_t i = 0; i < pieces.size(); ++i) {
-      if (pieces.size() > 8)
-        core_.books.prefetch(i + 8 < pieces.size() ? into.ids[i + 8] : no_index,
-                             i + 4 < pieces.size() ? into.ids[i + 4] : no_index);
+      const auto later = [&](std::size_t steps) { return i + steps < pieces.size() ? into.ids[i + steps] : no_index; };
+      if (pieces.size() > 1) core_.books.prefetch(later(12), later(8), later(4));
       if (status refused = take_one(pieces[i], into.ids[i], into); !refused.ok()) {
         core_.books.release(into.work.claims);
         return refused;
@@ -161,8 +160,9 @@ class intake {
   void prefetch_next(const basic_name_order<>::cursor& from) const {
     if (from.trust == 0) return;
     const std::int32_t next = core_.order.next(from.last), second = core_.order.next(next);
+    const std::int32_t third = core_.order.next(second);
     core_.records.prefetch_text(next);
-    core_.books.prefetch(core_.order.next(second), second);
+    core_.books.prefetch(core_.order.next(third), third, second);
   }
 
   status take_one(const piece& part, std::int32_t id, accepted& into) {

@@ -121,21 +121,22 @@ class basic_ledger {
     std::fill(written_.begin(), written_.end(), false);
   }
 
-  /// Starts to fetch what the load of a later name (an index into registry::names, or -1) reads; first its source, then
-  /// what that points to.
-  void prefetch(std::int32_t later, std::int32_t sooner) const {
-    if (later != no_index) {
-      const std::int32_t source = at(records_.names, later).source;
+  /// Starts to fetch what the loads of names (indices into registry::names, or -1) will read, for each as far as what it
+  /// points to is at hand: `last` is to be loaded last, `first` soonest.
+  void prefetch(std::int32_t last, std::int32_t middle, std::int32_t first) const {
+    if (last != no_index) __builtin_prefetch(&at(records_.names, last));
+    if (middle != no_index) {
+      const std::int32_t source = at(records_.names, middle).source;
       __builtin_prefetch(&at(records_.sources, source));
       __builtin_prefetch(&at(records_.sources, source).name);
       __builtin_prefetch(&at(spelling_, source));
     }
-    if (sooner == no_index) return;
-    for (const std::int32_t l : at(records_.sources, at(records_.names, sooner).source).landings) {
-      __builtin_prefetch(&landing(l));
-      __builtin_prefetch(&landing(l).twins);
-      return;  // of a bundle's many landings the first
-    }
+    if (first == no_index) return;
+    const index_list& landings = at(records_.sources, at(records_.names, first).source).landings;
+    if (landings.empty()) return;
+    __builtin_prefetch(&landing(landings[0]));  // a bundle has many
+    __builtin_prefetch(&landing(landings[0]).twins);
+    arrived_.prefetch(landings[0]);
   }
 
   /// Claims a piece of a checkpoint tensor and appends its jobs. On a refusal nothing is claimed by this call.

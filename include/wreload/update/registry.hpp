@@ -109,6 +109,7 @@ template <class Use = on_use>
 class basic_registry {
   using layer_plan = dependent<wreload::layer_plan, Use>;
   using planned_source = dependent<wreload::planned_source, Use>;
+  using planned_landing = dependent<wreload::planned_landing, Use>;
 
  public:
   template <class T>
@@ -160,6 +161,7 @@ class basic_registry {
                             .col_phase = part.col_phase});
       }
       param_index_.add(param.name, param_ids.back());
+      vector<planned_landing>().swap(param.landings);  // they are records now
       record.plan = std::move(param);
       params.push_back(std::move(record));
     }
@@ -195,6 +197,8 @@ class basic_registry {
       }
     }
     source_index_.clear();
+    sources.shrink_to_fit();
+    landings.shrink_to_fit();
     vector<std::pair<std::int32_t, std::string_view>>().swap(spellings_);
     return check_overlaps();
   }
