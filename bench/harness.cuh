@@ -1,17 +1,17 @@
 #pragma once
-/// What the CUDA benchmarks share: checked calls, device memory, event timing behind a full queue, medians, random data, a table that is
-/// also one line of JSON.
+/// What the CUDA benchmarks share: checked calls, device memory, event timing behind a full queue, random data; and
+/// table.hpp.
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "table.hpp"
 
 namespace bench {
 
@@ -30,28 +30,11 @@ inline bool has_device() {
   return false;
 }
 
-/// Ends the program where a status of the library's is an error.
-template <class Status>
-void demand(const Status& result) {
-  if (result.ok()) return;
-  std::fprintf(stderr, "%s\n", result.message().c_str());
-  std::exit(1);
-}
-
 template <class Element>
 Element* device_array(std::int64_t count) {
   void* made = nullptr;
   BENCH_CUDA(cudaMalloc(&made, static_cast<std::size_t>(count) * sizeof(Element)));
   return static_cast<Element*>(made);
-}
-
-inline double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-inline double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
 }
 
 namespace {
@@ -105,26 +88,5 @@ double device_seconds(cudaStream_t stream, Enqueue&& enqueue, std::uint64_t held
   BENCH_CUDA(cudaEventDestroy(end));
   return milliseconds * 1e-3;
 }
-
-/// Rows of a table; `print` writes them, then `JSON {...}` on one line.
-class table {
- public:
-  void add(const std::string& name, double seconds, double bytes, double of_copy) {
-    std::printf("%-58s %9.3f ms  %6.3f TB/s  %5.3f of copy\n", name.c_str(), seconds * 1e3, bytes / seconds * 1e-12,
-                of_copy);
-    char text[256];
-    std::snprintf(text, sizeof text, "{\"name\": \"%s\", \"ms\": %.4f, \"tb_per_s\": %.4f, \"of_copy\": %.4f}",
-                  name.c_str(), seconds * 1e3, bytes / seconds * 1e-12, of_copy);
-    rows_.emplace_back(text);
-  }
-  void print(bool verified) const {
-    std::printf("JSON {\"verified\": %s, \"rows\": [", verified ? "true" : "false");
-    for (std::size_t i = 0; i < rows_.size(); ++i) std::printf("%s%s", i == 0 ? "" : ", ", rows_[i].c_str());
-    std::printf("]}\n");
-  }
-
- private:
-  std::vector<std::string> rows_ = {};
-};
 
 }  // namespace bench

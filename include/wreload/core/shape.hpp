@@ -64,8 +64,8 @@ class shape {
   }
 
  private:
+  int rank_ = 0;  // first: with few dims all that matters is in one cache line
   std::array<std::int64_t, max_rank> dims_ = {};
-  int rank_ = 0;
 };
 
 /// `[4096, 14336]`; a scalar is `[]`.

@@ -27,7 +27,7 @@ status check_scope(const model_core<Executor>& core, std::vector<std::string>& m
     if (gaps++ == 0)
       refused = refuse(error_code::incomplete, source.name, to_string(source.accepted) + " " + to_string(source.extents),
                        gap == where.needed ? "nothing" : "nothing for " + to_string(gap));
-    if (missing.size() < most_missing_names) missing.push_back(source.name + " (" + to_string(gap) + ")");
+    if (missing.size() < most_missing_names) missing.push_back(std::string(source.name) + " (" + to_string(gap) + ")");
   });
   if (gaps > 1) refused.got += " (and " + std::to_string(gaps - 1) + " more gaps)";
   return refused;
@@ -100,7 +100,7 @@ status warn_unequal_shards(model_core<Executor>& core, typename Executor::lane& 
       const landing_record& from = at(core.records.landings, param.first_landing + static_cast<std::int32_t>(row));
       char value[32] = {};
       std::snprintf(value, sizeof value, "%.9g", static_cast<double>(values[row]));
-      return at(core.records.sources, from.source).name + " = " + value;
+      return std::string(at(core.records.sources, from.source).name) + " = " + value;
     };
     const auto row = static_cast<std::size_t>(other - values.begin());
     warnings.push_back(param.name() + ": shards differ, " + shown(row) + " and " + shown(row + 1) +

@@ -19,6 +19,8 @@ class basic_coverage {
 
  public:
   bool empty() const { return single_.empty() && bands_.empty(); }
+  /// Whether the set is this rectangle, which is not empty.
+  bool is(const rect& part) const { return single_ == part && !part.empty(); }
 
   void clear() {
     single_ = {};

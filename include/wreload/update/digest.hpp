@@ -78,7 +78,7 @@ status digest_tiles(Executor& run, typename Executor::lane& lane, const basic_re
     for (std::int32_t l = param.first_landing; l < param.first_landing + param.landing_count; ++l) {
       const landing_record& landing = at(records.landings, l);
       for_each_tile(landing, [&](const rect& part) {
-        list.push_back({param.name(), at(records.sources, landing.source).name, part, 0});
+        list.push_back({param.name(), std::string(at(records.sources, landing.source).name), part, 0});
         jobs.push_back(tile_job(records, landing, part));
       });
     }

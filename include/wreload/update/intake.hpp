@@ -1,6 +1,7 @@
 #pragma once
 /// `intake`: turns the pieces of a load into claims and jobs, or into a refusal; and counts them.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -19,6 +20,8 @@ namespace wreload::detail {
 struct accepted {
   admission work = {};
   std::vector<counted_piece> counted = {};
+  std::vector<std::int32_t> ids = {};           ///< of the pieces' names; no_index: unknown, or in runtime form
+  basic_name_order<>::cursor cursor = {};       ///< where this lane is in its sender's order
 
   void clear() {
     work.clear();
@@ -42,11 +45,18 @@ class intake {
   /// Claims pieces, all or none.
   status take(std::span<const piece> pieces, accepted& into) {
     into.clear();
-    for (const piece& part : pieces)
-      if (status refused = take_one(part, into); !refused.ok()) {
+    into.ids.resize(pieces.size());
+    for (std::size_t begin = 0; begin < pieces.size(); begin += block)
+      resolve(pieces.subspan(begin, std::min(block, pieces.size() - begin)), into.ids.data() + begin, into.cursor);
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const auto later = [&](std::size_t steps) { return i + steps < pieces.size() ? into.ids[i + steps] : no_index; };
+      if (pieces.size() > 1) core_.books.prefetch(later(12), later(8), later(4));
+      if (status refused = take_one(pieces[i], into.ids[i], into); !refused.ok()) {
         core_.books.release(into.work.claims);
         return refused;
       }
+    }
+    prefetch_next(into.cursor);
     return {};
   }
 
@@ -101,7 +111,40 @@ class intake {
     return part.id.index < static_cast<std::int32_t>(core_.records.names.size()) ? part.id.index : no_index;
   }
 
-  status take_one(const piece& part, accepted& into) {
+  /// At most `block` pieces, so that what their look-ups miss in the caches is fetched for all at once.
+  void resolve(std::span<const piece> pieces, std::int32_t* ids, basic_name_order<>::cursor& cursor) {
+    const registry& records = core_.records;
+    std::uint32_t hashes[block] = {};
+    const bool is_guessed = cursor.trust > 0 || pieces.size() == 1;
+    const auto is_named = [&](std::size_t i) { return !pieces[i].id.is_known() && pieces[i].form != load_form::runtime; };
+    for (std::size_t i = 0; !is_guessed && i < pieces.size(); ++i)
+      if (is_named(i)) records.prefetch_slot(hashes[i] = name_index::hash_of(pieces[i].name));
+    for (std::size_t i = 0; !is_guessed && i < pieces.size(); ++i)
+      if (is_named(i)) ids[i] = records.prefetch_text_of(hashes[i]);
+    for (std::size_t i = 0; !is_guessed && i < pieces.size(); ++i)
+      if (is_named(i)) records.prefetch_text(ids[i]);
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (!is_named(i)) {
+        ids[i] = pieces[i].form == load_form::runtime ? no_index : resolve(pieces[i]);
+        if (ids[i] != no_index && pieces.size() == 1) core_.order.follow(ids[i], cursor);
+        continue;
+      }
+      ids[i] = core_.order.find(
+          pieces[i].name, cursor, [&](std::int32_t id) { return records.text_of(id); },
+          [&](std::string_view name) { return records.find_name(name, is_guessed ? name_index::hash_of(name) : hashes[i]); });
+    }
+  }
+
+  /// Starts to fetch what the loads that are expected next will read.
+  void prefetch_next(const basic_name_order<>::cursor& from) const {
+    if (from.trust == 0) return;
+    const std::int32_t next = core_.order.next(from.last), second = core_.order.next(next);
+    const std::int32_t third = core_.order.next(second);
+    core_.records.prefetch_text(next);
+    core_.books.prefetch(core_.order.next(third), third, second);
+  }
+
+  status take_one(const piece& part, std::int32_t id, accepted& into) {
     admission& work = into.work;
     const std::int64_t needed_before = work.needed_bytes;
     const std::size_t claims_before = work.claims.size();
@@ -111,7 +154,7 @@ class intake {
       const std::int32_t param = core_.records.find_param(part.name);
       refused = param == no_index ? unknown(part.name)
                                   : core_.books.admit_runtime(param, part.tensor, part.part, work);
-    } else if (const std::int32_t id = resolve(part); id != no_index) {
+    } else if (id != no_index) {
       refused = core_.books.admit(at(core_.records.names, id), part.tensor, part.part, work);
       counted.name = id;
       counted.is_first = work.claims.size() > claims_before && work.claims[claims_before].landing == no_index;
@@ -155,6 +198,8 @@ class intake {
     into.counted.push_back({.bytes = in_place.bytes(), .type = in_place.type});
     return source.landings.empty() ? status{} : core_.books.admit(record, in_place, {}, into.work);
   }
+
+  static constexpr std::size_t block = 16;
 
   model_core<Executor>& core_;
 };

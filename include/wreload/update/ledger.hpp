@@ -13,7 +13,7 @@
 #include "../core/job.hpp"
 #include "../core/on_use.hpp"
 #include "../core/status.hpp"
-#include "coverage.hpp"
+#include "arrivals.hpp"
 #include "piece.hpp"
 #include "registry.hpp"
 #include "scope.hpp"
@@ -68,6 +68,7 @@ class basic_ledger {
   template <class T>
   using vector = dependent<std::vector<T>, Use>;
   using admission = dependent<wreload::admission, Use>;
+  using arrivals = basic_arrivals<Use>;
 
  public:
   explicit basic_ledger(const basic_registry<Use>& records) : records_(records) {}
@@ -117,10 +118,28 @@ class basic_ledger {
   void clear() {
     if (!is_used_) return;
     is_used_ = false;
-    for (arrivals& landing : arrived_) landing.clear();
-    for (arrivals& group : together_) group.clear();
+    arrived_.clear();
+    together_.clear();
     std::fill(spelling_.begin(), spelling_.end(), no_index);
     std::fill(written_.begin(), written_.end(), false);
+  }
+
+  /// Starts to fetch what the loads of names (indices into registry::names, or -1) will read, for each as far as what it
+  /// points to is at hand: `last` is to be loaded last, `first` soonest.
+  void prefetch(std::int32_t last, std::int32_t middle, std::int32_t first) const {
+    if (last != no_index) __builtin_prefetch(&at(records_.names, last));
+    if (middle != no_index) {
+      const std::int32_t source = at(records_.names, middle).source;
+      __builtin_prefetch(&at(records_.sources, source));
+      __builtin_prefetch(&at(records_.sources, source).name);
+      __builtin_prefetch(&at(spelling_, source));
+    }
+    if (first == no_index) return;
+    const index_list& landings = at(records_.sources, at(records_.names, first).source).landings;
+    if (landings.empty()) return;
+    __builtin_prefetch(&landing(landings[0]));  // a bundle has many
+    __builtin_prefetch(&landing(landings[0]).twins);
+    arrived_.prefetch(landings[0]);
   }
 
   /// Claims a piece of a checkpoint tensor and appends its jobs. On a refusal nothing is claimed by this call.
@@ -132,7 +151,7 @@ class basic_ledger {
     std::int32_t& spelled = at(spelling_, name.source);
     if (spelled != no_index && spelled != name.spelling)
       return refuse(error_code::duplicate, text, "one spelling in an update",
-                    "also " + records_.spelling({name.source, spelled}));
+                    "also " + std::string(records_.spelling({name.source, spelled})));
     status refused;
     for_each_run_of(source, tensor, part, [&](const piece_run& run) {
       for (const std::int32_t l : source.landings)
@@ -205,9 +224,9 @@ class basic_ledger {
       if (old.landing == no_index)
         at(spelling_, old.source) = no_index;
       else if (old.to_group)
-        form(at(together_, landing(old.landing).twins), old.stored).erase(old.part);
+        together_.erase(landing(old.landing).twins, old.stored, old.part, landing(old.landing).needed);
       else
-        form(at(arrived_, old.landing), old.stored).erase(old.part);
+        arrived_.erase(old.landing, old.stored, old.part, landing(old.landing).needed);
     }
   }
 
@@ -240,10 +259,10 @@ class basic_ledger {
 
   void retract_landing(std::int32_t l) {
     for_each_twin(l, [&](std::int32_t each) {
-      at(arrived_, each).clear();
+      arrived_.clear(each);
       at(spelling_, landing(each).source) = no_index;
     });
-    if (landing(l).twins != no_index) at(together_, landing(l).twins).clear();
+    if (landing(l).twins != no_index) together_.clear(landing(l).twins);
   }
 
   /// Calls `missing(landing, rect)`, checkpoint coordinates, for everything of `count` landings that must still arrive
@@ -251,6 +270,7 @@ class basic_ledger {
   template <class Missing>
   void for_each_gap(std::int32_t first, std::int32_t count, Missing&& missing) const {
     for (std::int32_t l = first; l < first + count; ++l) {
+      if (arrived_.is_whole(l)) continue;  // under this name alone, or under each: no gap either way
       const landing_record& part = landing(l);
       if (!is_first_twin(l)) continue;
       const auto report = [&](const rect& gap) { missing(l, gap); };
@@ -262,8 +282,8 @@ class basic_ledger {
       // Block FP8 and its scale come together; each part of NVFP4 may come alone.
       const std::int32_t weight = part.weight != no_index ? part.weight : l;
       const bool paired = partner != no_index && param_of(weight).plan.spec.stored != dtype::fp4_e2m1x2;
-      const bool partner_came = paired && !effective(partner).empty();
-      if (partner_came || (is_declared(l) && !is_kept(l))) for_each_hole(effective(l), part.needed, report);
+      const bool partner_came = paired && anything_of(partner);
+      if (partner_came || (is_declared(l) && !is_kept(l))) for_each_hole(l, part.needed, report);
     }
   }
 
@@ -272,28 +292,28 @@ class basic_ledger {
   template <class Visit>
   void for_each_stored_run(std::int32_t l, Visit&& visit) const {
     if (is_first_twin(l) && param_of(l).plan.spec.converts())
-      effective(l).stored.for_each_covered(landing(l).needed, visit);
+      effective(l, true).for_each_covered(landing(l).needed, visit);
   }
 
   /// Whether anything of the source arrived in this update, needed here or not.
   bool arrived(std::int32_t source) const {
     if (at(spelling_, source) != no_index) return true;
     for (const std::int32_t l : at(records_.sources, source).landings)
-      if (!at(arrived_, l).empty()) return true;
+      if (!arrived_.empty(l)) return true;
     return false;
   }
   /// Whether anything of a param arrived in this update.
   bool param_arrived(std::int32_t id) const {
     const param_record& param = at(records_.params, id);
     for (std::int32_t l = param.first_landing; l < param.first_landing + param.landing_count; ++l)
-      if (!effective(l).empty()) return true;
+      if (anything_of(l)) return true;
     return false;
   }
   /// Whether all of a landing has arrived, in one form.
   bool is_whole(std::int32_t l) const {
-    return effective(l).runtime.contains(landing(l).needed) || effective(l).stored.contains(landing(l).needed);
+    return landing(l).twins == no_index ? arrived_.is_whole(l) : together_.is_whole(landing(l).twins);
   }
-  bool arrived_any(std::int32_t twin_group) const { return !at(together_, twin_group).empty(); }
+  bool arrived_any(std::int32_t twin_group) const { return !together_.empty(twin_group); }
   bool is_complete() const { return complete_; }
   bool is_declared_source(std::int32_t source) const { return at(declared_, source) != 0; }
 
@@ -315,21 +335,16 @@ class basic_ledger {
   void restore_kept(const std::vector<std::uint8_t>& kept) { kept_valid_ = kept; }
 
  private:
-  struct arrivals {
-    basic_coverage<Use> stored = {};
-    basic_coverage<Use> runtime = {};
-    bool empty() const { return stored.empty() && runtime.empty(); }
-    void clear() {
-      stored.clear();
-      runtime.clear();
-    }
-  };
-
-  static basic_coverage<Use>& form(arrivals& of, bool stored) { return stored ? of.stored : of.runtime; }
   const landing_record& landing(std::int32_t l) const { return at(records_.landings, l); }
   const param_record& param_of(std::int32_t l) const { return at(records_.params, landing(l).param); }
-  const arrivals& effective(std::int32_t l) const {
-    return landing(l).twins == no_index ? at(arrived_, l) : at(together_, landing(l).twins);
+  /// What has come of a landing in one form, under any of its names.
+  typename arrivals::form_view effective(std::int32_t l, bool stored) const {
+    const landing_record& where = landing(l);
+    return where.twins == no_index ? arrived_.form(l, stored, where.needed)
+                                   : together_.form(where.twins, stored, where.needed);
+  }
+  bool anything_of(std::int32_t l) const {
+    return landing(l).twins == no_index ? !arrived_.empty(l) : !together_.empty(landing(l).twins);
   }
   bool is_first_twin(std::int32_t l) const {
     return landing(l).twins == no_index || at(records_.twin_groups, landing(l).twins).front() == l;
@@ -393,15 +408,15 @@ class basic_ledger {
   /// Whether the rectangle of a landing may arrive: each byte once, each row in one format.
   status check_arrival(std::string_view name, std::int32_t l, const rect& part, dtype type) const {
     if (part.empty()) return {};
-    const arrivals& own = at(arrived_, l);
-    if (own.stored.overlaps(part) || own.runtime.overlaps(part))
+    const rect& needed = landing(l).needed;
+    if (!arrived_.empty(l) &&
+        (arrived_.form(l, true, needed).overlaps(part) || arrived_.form(l, false, needed).overlaps(part)))
       return refuse(error_code::duplicate, name, "each byte once in an update", to_string(part) + " again");
     const param_spec& spec = param_of(l).plan.spec;
     if (!spec.converts()) return {};
-    const rect rows{part.row_begin, part.row_end, landing(l).needed.col_begin, landing(l).needed.col_end};
+    const rect rows{part.row_begin, part.row_end, needed.col_begin, needed.col_end};
     const bool stored = type == spec.stored;
-    const arrivals& both = effective(l);
-    if ((stored ? both.runtime : both.stored).overlaps(rows))
+    if (effective(l, !stored).overlaps(rows))
       return refuse(error_code::mixed_formats, name, "a row in one format",
                     std::string(name_of(type)) + " for rows that came as " +
                         std::string(name_of(stored ? spec.runtime : spec.stored)) + " (" + to_string(part) + ")");
@@ -468,7 +483,7 @@ class basic_ledger {
 
   /// Whether a part of a landing may arrive in runtime form; refused by the checkpoint name.
   status check_runtime_arrival(std::int32_t l, const rect& part, dtype type) const {
-    const std::string& name = at(records_.sources, landing(l).source).name;
+    const std::string_view name = at(records_.sources, landing(l).source).name;
     return is_declared(l) ? check_arrival(name, l, part, type) : not_declared(name);
   }
 
@@ -566,7 +581,7 @@ class basic_ledger {
     for_each_stored([&](const piece_run& run) {
       const std::size_t claimed = out.claims.size();
       for_each_part(run, [&](std::int32_t l, const rect& inside) {
-        at(arrived_, l).runtime.insert(inside);
+        arrived_.insert(l, false, inside, landing(l).needed);
         out.claims.push_back({landing(l).source, l, inside, false, false});
         out.needed_bytes += inside.elements() * bytes_of(type);
       });
@@ -608,13 +623,13 @@ class basic_ledger {
       }
     };
     out.needed_bytes += part.elements() * bytes_of(type);
-    form(at(arrived_, l), stored).insert(part);
+    arrived_.insert(l, stored, part, where.needed);
     out.claims.push_back({where.source, l, part, stored, false});
     if (where.twins == no_index) {
       append(part, out.lands, out.landed);
       return;
     }
-    basic_coverage<Use>& together = form(at(together_, where.twins), stored);
+    const typename arrivals::form_view together = together_.form(where.twins, stored, where.needed);
     together.for_each_covered(part, [&](const rect& again) {
       append(again, out.compares, out.compared);
       out.compared_groups.resize(out.compares.size(), where.twins);
@@ -624,12 +639,14 @@ class basic_ledger {
       append(fresh, out.lands, out.landed);
       out.claims.push_back({where.source, l, fresh, stored, true});
     });
-    for (std::size_t i = first_new; i < out.claims.size(); ++i) together.insert(out.claims[i].part);
+    for (std::size_t i = first_new; i < out.claims.size(); ++i)
+      together_.insert(where.twins, stored, out.claims[i].part, where.needed);
   }
 
   template <class Report>
-  static void for_each_hole(const arrivals& have, const rect& needed, Report&& report) {
-    have.stored.for_each_missing(needed, [&](const rect& gap) { have.runtime.for_each_missing(gap, report); });
+  void for_each_hole(std::int32_t l, const rect& needed, Report&& report) const {
+    const typename arrivals::form_view runtime = effective(l, false);
+    effective(l, true).for_each_missing(needed, [&](const rect& gap) { runtime.for_each_missing(gap, report); });
   }
 
   /// The blocks of a scale that FP8 rows of this update use and that did not come. Other blocks are not needed.
@@ -638,12 +655,12 @@ class basic_ledger {
     const landing_record& scale = landing(l);
     const landing_record& weight = landing(scale.weight);
     const std::int64_t block = param_of(l).plan.spec.block_rows;
-    effective(scale.weight).stored.for_each_covered(weight.needed, [&](const rect& run) {
+    effective(scale.weight, true).for_each_covered(weight.needed, [&](const rect& run) {
       const std::int64_t first = weight.row_phase + run.row_begin - weight.needed.row_begin;
       const rect blocks{scale.needed.row_begin + first / block,
                         scale.needed.row_begin + ceil_div(first + run.rows(), block), scale.needed.col_begin,
                         scale.needed.col_end};
-      for_each_hole(effective(l), blocks, report);
+      for_each_hole(l, blocks, report);
     });
   }
 
@@ -651,8 +668,8 @@ class basic_ledger {
   bool complete_ = true;
   bool all_declared_ = true;
   bool is_used_ = false;  ///< something was entered since `clear`
-  vector<arrivals> arrived_ = {};         ///< per landing
-  vector<arrivals> together_ = {};        ///< per twin group: what came under any of its names
+  arrivals arrived_ = {};                 ///< per landing
+  arrivals together_ = {};                ///< per twin group: what came under any of its names
   vector<std::uint8_t> declared_ = {};    ///< per source
   vector<std::int32_t> spelling_ = {};    ///< per source: the spelling used in this update
   vector<std::uint8_t> written_ = {};     ///< per source

@@ -82,6 +82,7 @@ class model {
     if (!core_.indexed) {
       if (status refused = core_.records.index(); !refused.ok()) return refused;
       core_.books.seal();
+      core_.order.resize(core_.records.names.size());
       collect_keys();
       detail::find_equal_params(core_);
       core_.aliases = detail::count_aliases(core_);

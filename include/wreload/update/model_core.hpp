@@ -60,6 +60,7 @@ struct model_core {
   Executor run;
   dependent<registry, Executor> records = {};
   dependent<ledger, Executor> books{records};
+  dependent<basic_name_order<>, Executor> order = {};  ///< of the senders' names
   std::vector<std::string> ignored = {};
   std::vector<std::string> foreign = {};
   dependent<std::vector<dequant_key>, Executor> keys = {};  ///< distinct conversions of the model

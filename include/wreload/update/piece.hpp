@@ -28,9 +28,16 @@ struct piece_run {
 /// Requires: `fits(part, target)`; the tensor has the box's extents, or both have one element.
 template <class Visit>
 void for_each_run(const tensor_ref& tensor, const box& part, const shape& target, Visit&& visit) {
+  const std::int64_t element = bytes_of(tensor.type);
+  if (part.whole && tensor.row_major()) {  // nearly always
+    const std::int64_t rows = target.rows(), cols = target.cols();
+    if (rows > 0 && cols > 0)
+      visit(piece_run{{0, rows, 0, cols}, static_cast<const std::byte*>(tensor.data), cols * element, element,
+                      tensor.memory});
+    return;
+  }
   const shape size = part.whole ? target : part.extent;
   const int rank = size.rank();
-  const std::int64_t element = bytes_of(tensor.type);
   shape stride = size;
   std::int64_t dense = 1;
   for (int dim = rank - 1; dim >= 0; dim--) {

@@ -36,9 +36,13 @@ class post_load {
   void collect(const layer_record& layer) {
     if (converted_.empty()) converted_.resize(core_.records.landings.size());
     if (jobs_.empty()) jobs_.resize(core_.keys.size());
-    for (std::int32_t l = layer.first_landing; l < layer.first_landing + layer.landing_count; ++l) {
-      if (at(converted_, l) != how::no) continue;
-      core_.books.for_each_stored_run(l, [&](const rect& run) { add_conversion(l, run); });
+    for (std::int32_t p = layer.first_param; p < layer.first_param + layer.param_count; ++p) {
+      const param_record& param = at(core_.records.params, p);
+      if (!param.plan.spec.converts()) continue;
+      for (std::int32_t l = param.first_landing; l < param.first_landing + param.landing_count; ++l) {
+        if (at(converted_, l) != how::no) continue;
+        core_.books.for_each_stored_run(l, [&](const rect& run) { add_conversion(l, run); });
+      }
     }
     collect_computed(layer);
   }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "../core/index_list.hpp"
 #include "../core/job.hpp"
 #include "../core/name_index.hpp"
 #include "../core/on_use.hpp"
@@ -40,13 +41,13 @@ struct storage {
 
 /// A registered runtime tensor.
 struct param_record {
-  planned_param plan = {};
   std::byte* data = nullptr;
   std::int64_t row_stride_bytes = 0;
   std::int32_t first_landing = 0;  ///< its landings are neighbours in registry::landings
   std::int32_t landing_count = 0;
   std::int32_t layer = no_index;     ///< index into registry::layers
   map_index map = unmapped;          ///< index into registry::maps
+  planned_param plan = {};
 
   const std::string& name() const { return plan.name; }
   std::byte* row(std::int64_t index) const { return data + index * row_stride_bytes; }
@@ -65,14 +66,14 @@ struct layer_record {
   std::int32_t computed_count = 0;
 };
 
-/// A checkpoint tensor of the model.
+/// A checkpoint tensor of the model. Of millions of loads each reads one: small, what they read first.
 struct source_record {
-  std::string name = {};
+  dtype_set accepted = {};                ///< what all its landings accept
+  std::int32_t first_name = no_index;     ///< its names are neighbours in registry::names
+  index_list landings = {};               ///< empty: another rank's
+  bool bundled = false;                   ///< [experts, rows, cols]: its matrix form has experts * rows rows
   shape extents = {};
-  bool bundled = false;                       ///< [experts, rows, cols]: its matrix form has experts * rows rows
-  dtype_set accepted = {};                    ///< what all its landings accept
-  std::vector<std::int32_t> landings = {};    ///< empty: another rank's
-  std::vector<std::string> spellings = {};
+  std::string_view name = {};             ///< in the registry's text
 };
 
 /// A landing with global indices.
@@ -108,6 +109,7 @@ template <class Use = on_use>
 class basic_registry {
   using layer_plan = dependent<wreload::layer_plan, Use>;
   using planned_source = dependent<wreload::planned_source, Use>;
+  using planned_landing = dependent<wreload::planned_landing, Use>;
 
  public:
   template <class T>
@@ -121,6 +123,10 @@ class basic_registry {
   vector<computed_record> computed = {};  ///< by level
   vector<storage_map> maps = {};
   vector<vector<std::int32_t>> twin_groups = {};  ///< landings on the same bytes, the first name's first
+
+  basic_registry() = default;
+  basic_registry(const basic_registry&) = delete;  // records point to its text
+  basic_registry& operator=(const basic_registry&) = delete;
 
   /// Adds a planned layer; one storage per param. On a refusal nothing was added.
   status add(layer_plan&& plan, std::span<const storage> memory) {
@@ -155,6 +161,7 @@ class basic_registry {
                             .col_phase = part.col_phase});
       }
       param_index_.add(param.name, param_ids.back());
+      vector<planned_landing>().swap(param.landings);  // they are records now
       record.plan = std::move(param);
       params.push_back(std::move(record));
     }
@@ -176,20 +183,48 @@ class basic_registry {
     for (const source_record& source : sources)
       if (source.accepted == dtype_set{})
         return refuse(error_code::bad_layout, source.name, "a dtype that every param it lands in accepts", "none");
+    std::stable_sort(spellings_.begin(), spellings_.end(), [](auto& a, auto& b) { return a.first < b.first; });
+    names.reserve(sources.size() + spellings_.size());
+    texts_.reserve(names.capacity());
+    auto other = spellings_.begin();
     for (std::size_t i = 0; i < sources.size(); ++i) {
       const auto id = static_cast<std::int32_t>(i);
+      sources[i].first_name = static_cast<std::int32_t>(names.size());
       if (status refused = index_name(sources[i].name, {id, 0}); !refused.ok()) return refused;
-      for (std::size_t s = 0; s < sources[i].spellings.size(); ++s)
-        if (status refused = index_name(sources[i].spellings[s], {id, static_cast<std::int32_t>(s) + 1}); !refused.ok())
-          return refused;
+      for (std::int32_t s = 1; other != spellings_.end() && other->first == id; ++other) {
+        if (is_name_of(sources[i], s, other->second)) continue;  // another layer has said it
+        if (status refused = index_name(other->second, {id, s++}); !refused.ok()) return refused;
+      }
     }
+    source_index_.clear();
+    sources.shrink_to_fit();
+    landings.shrink_to_fit();
+    vector<std::pair<std::int32_t, std::string_view>>().swap(spellings_);
     return check_overlaps();
   }
 
   /// Index into `names`, or -1.
   std::int32_t find_name(std::string_view name) const {
-    return name_index_.find(name, [this](std::int32_t id) -> std::string_view { return spelling(at(names, id)); });
+    return find_name(name, name_index::hash_of(name));
   }
+  std::int32_t find_name(std::string_view name, std::uint32_t hash) const {
+    return name_index_.find(name, hash, [this](std::int32_t id) { return text_of(id); });
+  }
+  /// Starts to fetch what a look-up reads: in three steps, each of which reads what the one before has fetched.
+  void prefetch_slot(std::uint32_t hash) const { name_index_.prefetch(hash); }
+  std::int32_t prefetch_text_of(std::uint32_t hash) const {
+    const std::int32_t id = name_index_.candidate(hash);
+    if (id != no_index) __builtin_prefetch(&at(texts_, id));
+    return id;
+  }
+  void prefetch_text(std::int32_t id) const {
+    if (id == no_index) return;
+    __builtin_prefetch(text_of(id).data());
+    __builtin_prefetch(text_of(id).data() + text_of(id).size() - 1);
+  }
+
+  /// The name of an index into `names`.
+  std::string_view text_of(std::int32_t id) const { return at(texts_, id); }
 
   /// Index into `params` of a runtime name, or -1.
   std::int32_t find_param(std::string_view name) const {
@@ -199,9 +234,8 @@ class basic_registry {
   /// Index into `layers` of the one a landing belongs to.
   std::int32_t layer_of(std::int32_t landing) const { return at(params, at(landings, landing).param).layer; }
 
-  const std::string& spelling(name_record name) const {
-    const source_record& source = at(sources, name.source);
-    return name.spelling == 0 ? source.name : at(source.spellings, name.spelling - 1);
+  std::string_view spelling(name_record name) const {
+    return at(texts_, at(sources, name.source).first_name + name.spelling);
   }
 
  private:
@@ -298,25 +332,32 @@ class basic_registry {
     return {};
   }
 
+  /// A copy of a text that stays where it is.
+  std::string_view keep(std::string_view text) {
+    static constexpr std::size_t block_bytes = 1 << 16;
+    if (text_.empty() || text_.back().capacity() - text_.back().size() < text.size())
+      text_.emplace_back().reserve(std::max(text.size(), block_bytes));
+    vector<char>& block = text_.back();
+    const std::size_t first = block.size();
+    block.insert(block.end(), text.begin(), text.end());
+    return {block.data() + first, text.size()};
+  }
+
   std::int32_t add_source(planned_source&& source) {
     std::int32_t id = find_source(source.name);
     if (id == no_index) {
       id = static_cast<std::int32_t>(sources.size());
       source_index_.add(source.name, id);
-      sources.push_back({.name = source.name,
-                         .extents = source.extents,
+      sources.push_back({.accepted = source.accepted,
                          .bundled = source.bundled,
-                         .accepted = source.accepted});
+                         .extents = source.extents,
+                         .name = keep(source.name)});
     }
     source_record& record = at(sources, id);
     record.accepted = common(record.accepted, source.accepted);
-    for (std::string& other : source.spellings) {
-      bool known = false;
-      for (const std::string& have : record.spellings) known |= have == other;
-      if (!known) record.spellings.push_back(std::move(other));
-    }
+    for (const std::string& other : source.spellings) spellings_.emplace_back(id, keep(other));
     for (std::string& twin : source.twins) {
-      std::pair<std::string, std::string> pair{record.name, std::move(twin)};
+      std::pair<std::string, std::string> pair{std::string(record.name), std::move(twin)};
       if (std::find(twins_.begin(), twins_.end(), pair) == twins_.end()) twins_.push_back(std::move(pair));
     }
     return id;
@@ -361,12 +402,20 @@ class basic_registry {
     return {};
   }
 
-  status index_name(const std::string& name, name_record record) {
+  /// Whether one of the other spellings before number `end` is this one.
+  bool is_name_of(const source_record& source, std::int32_t end, std::string_view name) const {
+    for (std::int32_t s = 1; s < end; ++s)
+      if (at(texts_, source.first_name + s) == name) return true;
+    return false;
+  }
+
+  status index_name(std::string_view name, name_record record) {
     if (find_name(name) != no_index)
       return refuse(error_code::bad_layout, name, "one tensor of that name",
-                    "a second one, a spelling of " + at(sources, record.source).name);
+                    "a second one, a spelling of " + std::string(at(sources, record.source).name));
     name_index_.add(name, static_cast<std::int32_t>(names.size()));
     names.push_back(record);
+    texts_.push_back(name);
     return {};
   }
 
@@ -398,8 +447,11 @@ class basic_registry {
   }
 
   basic_name_index<Use> param_index_ = {};
-  basic_name_index<Use> source_index_ = {};
+  basic_name_index<Use> source_index_ = {};  ///< until `index`
   basic_name_index<Use> name_index_ = {};
+  vector<vector<char>> text_ = {};           ///< of all names; blocks never move
+  vector<std::string_view> texts_ = {};      ///< per name
+  vector<std::pair<std::int32_t, std::string_view>> spellings_ = {};  ///< until `index`: source, another name
   vector<std::pair<std::string, std::string>> twins_ = {};  ///< name, second name
 };
 
