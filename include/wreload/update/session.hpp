@@ -15,6 +15,7 @@
 #include "checks.hpp"
 #include "digest.hpp"
 #include "intake.hpp"
+#include "landed_digests.hpp"
 #include "model_core.hpp"
 #include "options.hpp"
 #include "post_load.hpp"
@@ -35,6 +36,7 @@ struct lane_state {
   typename Executor::lane lane;
   dependent<accepted, Executor> load = {};
   conversion_jobs<Executor> fused = {};  ///< of the load, instead of landings
+  dependent<std::vector<land_digest>, Executor> digests = {};  ///< of the load's landings
 };
 
 /// An open update: everything the handle and its lanes do. `open` comes first.
@@ -59,6 +61,7 @@ class session {
     lanes_.emplace_back(core.run.open(options.stream));
     if (options.undo == undo_mode::host) undo_.emplace(core);
     digests_.assign(options.digests.begin(), options.digests.end());
+    if (options.digest_landed || (!digests_.empty() && mode_ != update_mode::staged)) landed_digests_.emplace(core);
     is_direct_.assign(core.records.layers.size(), mode_ == update_mode::direct || mode_ == update_mode::swap);
     is_touched_.assign(core.records.layers.size(), 0);
     before_ = core.state.load();
@@ -75,6 +78,12 @@ class session {
 
   /// Takes the memory that the mode needs. After a refusal the session is to be destroyed.
   status open() {
+    if (landed_digests_) {
+      std::byte* memory = nullptr;
+      const status failed = landed_digests_->open(&memory);
+      if (memory != nullptr) blocks_.push_back(memory);
+      if (!failed.ok()) return failed;
+    }
     if (mode_ == update_mode::direct || mode_ == update_mode::layerwise) core_.state = model_state::updating;
     if (mode_ == update_mode::swap) {
       core_.previous.reset();  // its pages are written from here on
@@ -167,14 +176,17 @@ class session {
     if (id == no_index && param == no_index) return note(intake_.unknown(name));
     if (running_.load() != 0) return busy(name);
     if (status failed = settle_compares(); !failed.ok()) return failed;
+    if (landed_digests_)  // sums begin anew behind everything that was added to them
+      if (status failed = join_lanes(main_lane()); !failed.ok()) return failed;
     if (id != no_index) {
       const std::int32_t source = at(core_.records.names, id).source;
-      for (const std::int32_t l : at(core_.records.sources, source).landings) retract_landing(l);
+      for (const std::int32_t l : at(core_.records.sources, source).landings)
+        if (status failed = retract_landing(l); !failed.ok()) return fail(failed);
       core_.books.retract(source);
     } else {
       const param_record& record = at(core_.records.params, param);
       for (std::int32_t l = record.first_landing; l < record.first_landing + record.landing_count; ++l)
-        retract_landing(l);
+        if (status failed = retract_landing(l); !failed.ok()) return fail(failed);
     }
     // A difference that was found counts no longer for groups that must come anew.
     for (std::size_t group = 0; group < core_.records.twin_groups.size(); ++group)
@@ -199,7 +211,10 @@ class session {
     if (compared_)
       if (status refused = check_twins(core_); !refused.ok()) return refused;
     if (status failed = join_lanes(main_lane()); !failed.ok()) return failed;
-    if (!digests_.empty())
+    if (landed_digests_)
+      if (status refused = landed_digests_->check(main_lane().lane, digests_, report_); !refused.ok())
+        return refused.code == error_code::corrupt ? refused : fail(refused);
+    if (!digests_.empty() && !landed_digests_)
       if (status refused = check_digests(core_, main_lane().lane, staging_, digests_, report_); !refused.ok())
         return refused.code == error_code::corrupt ? refused : fail(refused);
     for (std::size_t i = 0; i < core_.records.layers.size(); ++i) {
@@ -296,6 +311,13 @@ class session {
   bool is_prepared() const { return prepared_; }
   bool is_committed() const { return committed_; }
   const report& last_report() const { return report_; }
+  status append_landed_digests(digest_list& list) const {
+    if (!landed_digests_ || !prepared_)
+      return refuse(error_code::wrong_state, {}, "a prepared update that was asked for digests",
+                    prepared_ ? "one that was not" : "one that is not prepared");
+    landed_digests_->append(list);
+    return {};
+  }
   event_ref flush(lane_state<Executor>& lane) { return core_.run.record(lane.lane); }
 
  private:
@@ -413,7 +435,10 @@ class session {
     }
     place_pads(work);
     place_compares(work);
-    fuse(lane);
+    if (landed_digests_)
+      landed_digests_->note(work.landed);
+    else
+      fuse(lane);
     return {};
   }
 
@@ -485,7 +510,9 @@ class session {
     if (ready.handle != nullptr)
       if (status failed = core_.run.wait_for(lane.lane, ready); !failed.ok()) return failed;
     if (!work.lands.empty())
-      if (status failed = core_.run.land(lane.lane, work.lands); !failed.ok()) return failed;
+      if (status failed = landed_digests_ ? landed_digests_->land(lane.lane, work.lands, work.landed, lane.digests)
+                                          : core_.run.land(lane.lane, work.lands); !failed.ok())
+        return failed;
     if (!work.pads.empty())
       if (status failed = core_.run.land(lane.lane, work.pads); !failed.ok()) return failed;
     if (status failed = post_load_.convert(lane.lane, lane.fused); !failed.ok()) return failed;
@@ -645,10 +672,12 @@ class session {
     return {};
   }
 
-  void retract_landing(std::int32_t l) {
+  status retract_landing(std::int32_t l) {
+    status failed;
     const auto forget = [&](std::int32_t each) {
       staging_.forget(each);
       post_load_.forget(each);
+      if (landed_digests_ && failed.ok()) failed = landed_digests_->forget(main_lane().lane, each);
     };
     const landing_record& record = at(core_.records.landings, l);
     const std::int32_t partner = record.scale != no_index ? record.scale : record.weight;
@@ -662,6 +691,7 @@ class session {
         for (const std::int32_t twin : at(core_.records.twin_groups, twins)) forget(twin);
       core_.books.retract_landing(each);
     }
+    return failed;
   }
 
   /// Waits for comparisons that were enqueued.
@@ -762,6 +792,7 @@ class session {
   std::optional<undo_image<Executor>> undo_ = {};
   generation previous_ = {};                                ///< swap: of the pages that commit puts aside
   digest_list digests_ = {};                                ///< the sender's
+  std::optional<landed_digests<Executor>> landed_digests_ = {};
   std::list<lane_state<Executor>> lanes_ = {};              ///< the first is the update's own
   lane_state<Executor>* last_lane_ = nullptr;               ///< of work that has one order over all lanes
   vector<std::uint8_t> is_direct_ = {};                ///< per layer: loads go to live storage
