@@ -270,23 +270,29 @@ TEST_CASE("cuda: fills, digests, first differences and reads equal the host's") 
     REQUIRE(run.wait(lane).ok());
     CHECK(bytes.difference() == -1);
 
-    std::vector<digest_job> tiles, moved_tiles;
+    std::vector<digest_job> jobs, moved_jobs;
+    std::int64_t tiles = 0;
     for (int i = 0; i < 300; ++i) {
-      digest_job tile{.rows = random.in(0, 30), .cols = random.in(0, 300)};
+      digest_job job{.rows = random.in(0, 30), .cols = random.in(0, 300)};
+      if (random.one_in(20)) job.rows = random.in(1, 600), job.cols = random.in(1, 40);
+      if (random.one_in(20)) job.rows = random.in(1, 3), job.cols = random.in(1, 9000);
       constexpr int widths[] = {1, 2, 4, 8};
-      tile.element_bytes = widths[random.in(0, 3)];
-      tile.row_stride_bytes = tile.cols * tile.element_bytes + (random.one_in(2) ? 0 : random.in(0, 40));
-      const std::int64_t offset = random.in(0, bytes.size() - 31 * (tile.row_stride_bytes + 1));
-      tile.first_index = static_cast<std::int64_t>(random.next() >> 2);
-      tile.index_row_stride = random.in(0, 1 << 30);
-      tile.data = bytes.host(random.one_in(2) ? offset / 16 * 16 : offset);
-      tiles.push_back(tile);
-      tile.data = bytes.moved(tile.data);
-      moved_tiles.push_back(tile);
+      job.element_bytes = widths[random.in(0, 3)];
+      const bool is_aligned = random.one_in(2);
+      job.row_stride_bytes = job.cols * job.element_bytes + (random.one_in(2) ? 0 : random.in(0, 40));
+      if (is_aligned) job.row_stride_bytes = (job.row_stride_bytes + 15) / 16 * 16;
+      const std::int64_t offset = random.in(0, bytes.size() - (job.rows + 1) * (job.row_stride_bytes + 16));
+      job.row = static_cast<std::int64_t>(random.next() >> 2);
+      job.col = random.in(0, 1 << 30) / (is_aligned ? 16 : 1) * (is_aligned ? 16 : 1);
+      job.data = bytes.host(is_aligned ? offset / 16 * 16 : offset);
+      jobs.push_back(job);
+      job.data = bytes.moved(job.data);
+      moved_jobs.push_back(job);
+      tiles += digest_grid_of(job).tiles();
     }
-    std::vector<std::uint64_t> sums(tiles.size()), found(tiles.size());
-    REQUIRE(plain.digest(plain_lane, tiles, sums).ok());
-    REQUIRE(run.digest(lane, moved_tiles, found).ok());
+    std::vector<std::uint64_t> sums(static_cast<std::size_t>(tiles)), found(sums.size(), 7);
+    REQUIRE(plain.digest(plain_lane, jobs, sums).ok());
+    REQUIRE(run.digest(lane, moved_jobs, found).ok());
     CHECK(sums == found);
 
     both_sides copy(memory, 1 << 19, 0);

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -19,10 +20,10 @@
 #include <wreload/core/job.hpp>
 #include <wreload/core/storage_map.hpp>
 #include <wreload/executor/executor.hpp>
-#include <wreload/numerics/digest.hpp>
 
 #include "../memory.hpp"
 #include "../property.hpp"
+#include "../reference/digest.hpp"
 #include "../reference/numerics.hpp"
 #include "../reference/nvfp4.hpp"
 
@@ -511,36 +512,138 @@ TEST_CASE_TEMPLATE_DEFINE("lanes wait for each other where they are told to", Ex
   CHECK(rig.as_expected());
 }
 
-TEST_CASE_TEMPLATE_DEFINE("digest: the sum over elements, so cuts add up", Executor, executor_digest) {
+namespace wreload::test {
+
+/// Elements of a tensor, and what the definition says of them, tile by tile of the rectangle that they fill.
+inline std::vector<std::uint64_t> plain_digests(const bytes& content, std::int64_t rows, std::int64_t cols, std::int64_t row_step,
+                                                std::int64_t col_step, std::int64_t row, std::int64_t col, std::int32_t size) {
+  std::vector<std::uint64_t> sums;
+  if (rows == 0 || cols == 0) return sums;
+  const std::int64_t across = (col + cols - 1) / 4096 - col / 4096 + 1;
+  sums.resize(static_cast<std::size_t>(((row + rows - 1) / 256 - row / 256 + 1) * across));
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < cols; ++c)
+      sums[static_cast<std::size_t>(((row + r) / 256 - row / 256) * across + (col + c) / 4096 - col / 4096)] +=
+          reference::digest_element(row + r, col + c, size, fetch(&content[static_cast<std::size_t>(r * row_step + c * col_step)], size));
+  return sums;
+}
+
+/// A rectangle of a tensor: small ones anywhere, or wide or tall ones over several tiles; aligned, or not.
+struct digest_rectangle {
+  std::int32_t size = 1;
+  std::int64_t rows = 0, cols = 0, row = 0, col = 0, step = 0, shift = 0;
+};
+inline digest_rectangle draw_digest_rectangle() {
+  const auto upto = [](std::int64_t low, std::int64_t high) { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<std::int64_t>(low, high + 1)); };
+  digest_rectangle of{.size = *rc::gen::element<std::int32_t>(1, 2, 4, 8)};
+  const bool is_aligned = upto(0, 1) == 0;
+  const std::int64_t unit = is_aligned ? 16 / std::min(of.size, 16) : 1;
+  const auto extent = [&](std::int64_t small, std::int64_t large) { return upto(0, 3) == 0 ? upto(0, large) : upto(0, small); };
+  of.rows = extent(70, 600);
+  of.cols = extent(70, of.rows > 99 ? 300 : 9000) / unit * unit + (upto(0, 3) == 0 ? upto(0, 3) : 0);
+  of.row = upto(0, 1) * (std::int64_t{1} << 33) + upto(0, 600);
+  of.col = upto(0, 1) * (std::int64_t{1} << 33) + upto(0, 9000) / unit * unit;
+  of.step = (of.cols * of.size + (is_aligned ? 15 : 0)) / (is_aligned ? 16 : 1) * (is_aligned ? 16 : 1) + (is_aligned ? 16 * upto(0, 1) : upto(0, 9));
+  of.shift = is_aligned ? 0 : upto(0, 17);
+  return of;
+}
+
+}  // namespace wreload::test
+
+TEST_CASE_TEMPLATE_DEFINE("digest: the sum over elements of each tile, so cuts add up", Executor, executor_digest) {
   using namespace wreload::test;
-  property("cuts against the whole and against element by element", [] {
+  property("cuts against the whole and against the definition", [] {
     executor_rig<Executor> rig;
     std::mt19937_64 random(*rc::gen::arbitrary<std::uint64_t>());
-    const auto size = *rc::gen::element<std::int32_t>(1, 2, 4, 8);
-    const auto rows = *rc::gen::inRange<std::int64_t>(0, 9), cols = *rc::gen::inRange<std::int64_t>(0, 70);
-    const std::int64_t step = (cols + *rc::gen::inRange<std::int64_t>(0, 3)) * size;
-    const bytes content = noise(random, rows * step + 1);
-    std::byte* data = rig.allocate(content);
-    const std::int64_t first = *rc::gen::inRange<std::int64_t>(0, 1000) + (std::int64_t{1} << 33), global_step = cols + *rc::gen::inRange<std::int64_t>(0, 9);
-    const auto cut_row = *rc::gen::inRange<std::int64_t>(0, rows + 1), cut_col = *rc::gen::inRange<std::int64_t>(0, cols + 1);
-    std::vector<wreload::digest_job> tiles = {{data, rows, cols, step, first, global_step, size}};
-    for (const std::int64_t r : {std::int64_t{0}, cut_row})
-      for (const std::int64_t c : {std::int64_t{0}, cut_col})
-        tiles.push_back({data + r * step + c * size, (r == 0 ? cut_row : rows) - r, (c == 0 ? cut_col : cols) - c, step, first + r * global_step + c,
-                         global_step, size});
-    // Where a cut is at 0 both halves start there: one of the two is empty.
-    if (cut_row == 0) tiles[1].rows = tiles[2].rows = 0, tiles[3].rows = tiles[4].rows = rows;
-    if (cut_col == 0) tiles[1].cols = tiles[3].cols = 0, tiles[2].cols = tiles[4].cols = cols;
-    std::vector<std::uint64_t> sums(tiles.size(), 7);
-    RC_ASSERT(rig.run.digest(rig.lane, tiles, sums).ok());
-    std::uint64_t expected = 0;
-    for (std::int64_t r = 0; r < rows; ++r)
-      for (std::int64_t c = 0; c < cols; ++c)
-        expected += wreload::digest_element(static_cast<std::uint64_t>(first + r * global_step + c),
-                                            fetch(&content[static_cast<std::size_t>(r * step + c * size)], size));
-    RC_ASSERT(sums[0] == expected);
-    RC_ASSERT(sums[1] + sums[2] + sums[3] + sums[4] == expected);
+    const digest_rectangle of = draw_digest_rectangle();
+    bytes content = noise(random, of.shift + of.rows * of.step + 1);
+    std::byte* data = rig.allocate(content) + of.shift;
+    content.erase(content.begin(), content.begin() + of.shift);
+    const auto cut_row = *rc::gen::inRange<std::int64_t>(0, of.rows + 1), cut_col = *rc::gen::inRange<std::int64_t>(0, of.cols + 1);
+    const auto job = [&](std::int64_t r, std::int64_t rows, std::int64_t c, std::int64_t cols) {
+      return wreload::digest_job{.data = data + r * of.step + c * of.size, .rows = rows, .cols = cols, .row_stride_bytes = of.step,
+                                 .row = of.row + r, .col = of.col + c, .element_bytes = of.size};
+    };
+    const std::vector<wreload::digest_job> jobs = {job(0, of.rows, 0, of.cols), job(0, cut_row, 0, cut_col), job(cut_row, of.rows - cut_row, 0, cut_col),
+                                                   job(0, cut_row, cut_col, of.cols - cut_col), job(cut_row, of.rows - cut_row, cut_col, of.cols - cut_col)};
+    std::size_t tiles = 0;
+    for (const wreload::digest_job& each : jobs) tiles += static_cast<std::size_t>(wreload::digest_grid_of(each).tiles());
+    std::vector<std::uint64_t> sums(tiles, 7);
+    RC_ASSERT(rig.run.digest(rig.lane, jobs, sums).ok());
+    const std::vector<std::uint64_t> expected = plain_digests(content, of.rows, of.cols, of.step, of.size, of.row, of.col, of.size);
+    RC_ASSERT(std::equal(expected.begin(), expected.end(), sums.begin()));
+    const auto at = sums.begin() + static_cast<std::ptrdiff_t>(expected.size());
+    RC_ASSERT(std::accumulate(at, sums.end(), std::uint64_t{0}) == std::accumulate(expected.begin(), expected.end(), std::uint64_t{0}));
     RC_ASSERT(rig.as_expected());
+  });
+}
+
+TEST_CASE_TEMPLATE_DEFINE("land_digested: lands as land does, and adds the digests of the sources", Executor, executor_land_digested) {
+  using namespace wreload::test;
+  property("runs, strides, widenings, transposes, row maps; in pieces, on top of what was added before", [] {
+    const auto upto = [](std::int64_t low, std::int64_t high) { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<std::int64_t>(low, high + 1)); };
+    wreload::storage_map shuffle;
+    shuffle.steps[0] = {wreload::row_step_kind::shuffle16, 0};
+    executor_rig<Executor> rig({}, 0, std::span(&shuffle, 1));
+    std::mt19937_64 random(*rc::gen::arbitrary<std::uint64_t>());
+    digest_rectangle of = draw_digest_rectangle();
+    using wreload::dtype;
+    dtype from = of.size == 1 ? dtype::fp8_e4m3 : of.size == 2 ? dtype::bf16 : of.size == 4 ? dtype::fp32 : dtype::i64;
+    const bool widens = of.size == 2 && upto(0, 2) == 0, is_strided = upto(0, 3) == 0;
+    const dtype to = widens ? dtype::fp32 : from;
+    const bool is_transposed = upto(0, 3) == 0, is_mapped = !is_transposed && upto(0, 2) == 0;
+    if (is_mapped) of.rows = of.rows / 16 * 16;
+    const std::int64_t col_step = is_strided ? of.size * 2 : of.size;
+    const std::int64_t step = is_strided ? of.cols * col_step + upto(0, 5) : of.step;
+    bytes content = noise(random, of.shift + of.rows * step + col_step);
+    if (widens)  // a signalling NaN may come out quiet
+      for (std::size_t i = 0; i < content.size(); ++i) content[i] &= std::byte{0x3F};
+    const bool is_placed = upto(0, 2) == 0;
+    const placed_source placed = is_placed ? rig.memory.place(content.data(), static_cast<std::int64_t>(content.size())) : placed_source{rig.allocate(content), wreload::memory_kind::device};
+    const std::byte* source = static_cast<const std::byte*>(placed.data) + of.shift;
+    content.erase(content.begin(), content.begin() + of.shift);
+    // The landing's rows and columns; transposed they are the tensor's columns and rows.
+    const std::int64_t rows = is_transposed ? of.cols : of.rows, cols = is_transposed ? of.rows : of.cols;
+    const std::int64_t row_step = is_transposed ? col_step : step, each_step = is_transposed ? step : col_step;
+    const std::int64_t wide = wreload::bytes_of(to), stride = (cols * wide + 15) / 16 * 16 + 16 * upto(0, 1) + (upto(0, 3) == 0 ? upto(0, 1) * wide : 0);
+    std::byte* destination = rig.allocate(std::max<std::int64_t>(rows * stride, 1));
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < cols; ++c) {
+        const std::uint64_t code = fetch(&content[static_cast<std::size_t>(r * row_step + c * each_step)], of.size);
+        const std::int64_t to_row = is_mapped ? wreload::map_row(shuffle, r) : r;
+        store(&rig.expected(destination)[static_cast<std::size_t>(to_row * stride + c * wide)], widens ? code << 16 : code, static_cast<int>(wide));
+      }
+    const std::vector<std::uint64_t> plain = plain_digests(content, of.rows, of.cols, step, col_step, of.row, of.col, of.size);
+    // A grid with a margin of one tile on each side; sums of its own start.
+    const std::int64_t across = of.cols == 0 ? 0 : (of.col + of.cols - 1) / 4096 - of.col / 4096 + 1, grid_across = across + 2;
+    const std::int64_t down = across == 0 ? 0 : static_cast<std::int64_t>(plain.size()) / across, count = (down + 2) * grid_across;
+    bytes before = noise(random, count * 8);
+    std::byte* sums = rig.allocate(before);
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(plain.size()); ++i) {
+      std::byte* sum = &rig.expected(sums)[static_cast<std::size_t>(((i / across + 1) * grid_across + i % across + 1) * 8)];
+      store(sum, fetch(sum, 8) + plain[static_cast<std::size_t>(i)], 8);
+    }
+    std::vector<wreload::land_job> jobs;
+    std::vector<wreload::land_digest> into;
+    const std::int64_t cut_row = upto(0, rows), cut_col = upto(0, cols);
+    for (const std::int64_t r : {std::int64_t{0}, cut_row})
+      for (const std::int64_t c : {std::int64_t{0}, cut_col}) {
+        const bool is_lower = jobs.size() >= 2, is_right = jobs.size() % 2 == 1;
+        wreload::land_job job{.source = source + r * row_step + c * each_step, .destination = destination, .rows = is_lower ? rows - cut_row : cut_row,
+                              .cols = is_right ? cols - cut_col : cut_col, .source_row_stride_bytes = row_step, .source_col_stride_bytes = each_step,
+                              .destination_row_stride_bytes = stride, .from = from, .to = to, .memory = placed.memory};
+        if (is_mapped)
+          job.map = 0, job.map_row = r, job.map_col = c;
+        else
+          job.destination += r * stride + c * wide;
+        jobs.push_back(job);
+        into.push_back({reinterpret_cast<std::uint64_t*>(sums), grid_across, of.row / 256 - 1, of.col / 4096 - 1, of.row + (is_transposed ? c : r),
+                        of.col + (is_transposed ? r : c), is_transposed});
+      }
+    RC_ASSERT(rig.run.land_digested(rig.lane, jobs, into).ok());
+    std::string where;
+    const bool equal = rig.as_expected(&where);
+    if (!equal) RC_FAIL(where);
   });
 }
 
@@ -593,6 +696,7 @@ TEST_CASE_TEMPLATE_DEFINE("calls without jobs succeed and write nothing", Execut
   executor_rig<Executor> rig(std::span(&key, 1));
   std::byte* storage = rig.allocate(16);
   CHECK(rig.run.land(rig.lane, {}).ok());
+  CHECK(rig.run.land_digested(rig.lane, {}, {}).ok());
   CHECK(rig.run.compare(rig.lane, {}, {}).ok());
   CHECK(rig.run.fill(rig.lane, {}).ok());
   CHECK(rig.run.dequantise(rig.lane, key, {}).ok());
@@ -903,11 +1007,12 @@ TEST_CASE_TEMPLATE_DEFINE("digest through maps: as of the same rectangle in chec
       for (std::int64_t b = 0; b < stride; ++b)
         ordered[static_cast<std::size_t>(wreload::map_offset(slot.map, r, b, stride))] = plain[static_cast<std::size_t>(r * stride + b)];
     const std::array jobs = {
-        wreload::digest_job{rig.allocate(plain) + row * stride + col * size, rows, cols, stride, 77, 1000, size},
-        wreload::digest_job{rig.allocate(ordered), rows, cols, stride, 77, 1000, size, 0, row, col}};
-    std::array<std::uint64_t, 2> sums = {};
+        wreload::digest_job{rig.allocate(plain) + row * stride + col * size, rows, cols, stride, 0, 77, 4090, size},
+        wreload::digest_job{rig.allocate(ordered), rows, cols, stride, 0, 77, 4090, size, 0, row, col}};
+    const auto tiles = static_cast<std::size_t>(wreload::digest_grid_of(jobs[0]).tiles());
+    std::vector<std::uint64_t> sums(2 * tiles, 7);
     RC_ASSERT(rig.run.digest(rig.lane, jobs, sums).ok());
-    RC_ASSERT(sums[0] == sums[1]);
+    RC_ASSERT(std::equal(sums.begin(), sums.begin() + static_cast<std::ptrdiff_t>(tiles), sums.begin() + static_cast<std::ptrdiff_t>(tiles)));
     RC_ASSERT(rig.as_expected());
   });
 }
@@ -927,11 +1032,12 @@ TEST_CASE_TEMPLATE_DEFINE("digest of an MN-major slot: as of the same rectangle 
       for (std::int64_t c = 0; c < slot.cols; ++c)
         std::memcpy(&ordered[static_cast<std::size_t>(c * slot.rows + wreload::map_row(slot.map, r)) * 4], &plain[static_cast<std::size_t>(r * slot.cols + c) * 4], 4);
     const std::array jobs = {
-        wreload::digest_job{rig.allocate(plain) + (row * slot.cols + col) * 4, rows, cols, slot.cols * 4, 77, 1000, 4},
-        wreload::digest_job{rig.allocate(ordered), rows, cols, slot.rows * 4, 77, 1000, 4, 0, row, col}};
-    std::array<std::uint64_t, 2> sums = {};
+        wreload::digest_job{rig.allocate(plain) + (row * slot.cols + col) * 4, rows, cols, slot.cols * 4, 0, 77, 4090, 4},
+        wreload::digest_job{rig.allocate(ordered), rows, cols, slot.rows * 4, 0, 77, 4090, 4, 0, row, col}};
+    const auto tiles = static_cast<std::size_t>(wreload::digest_grid_of(jobs[0]).tiles());
+    std::vector<std::uint64_t> sums(2 * tiles, 7);
     RC_ASSERT(rig.run.digest(rig.lane, jobs, sums).ok());
-    RC_ASSERT(sums[0] == sums[1]);
+    RC_ASSERT(std::equal(sums.begin(), sums.begin() + static_cast<std::ptrdiff_t>(tiles), sums.begin() + static_cast<std::ptrdiff_t>(tiles)));
     RC_ASSERT(rig.as_expected());
   });
 }

@@ -21,6 +21,7 @@ TEST_CASE_TEMPLATE_INVOKE(executor_dequantise_unknown, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(executor_order, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(executor_lanes, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(executor_digest, host_executor);
+TEST_CASE_TEMPLATE_INVOKE(executor_land_digested, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(executor_first_difference, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(executor_read, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(executor_empty_calls, host_executor);

@@ -127,6 +127,9 @@ class injecting_executor : public Executor {
   status land(lane& on, std::span<const land_job> jobs) {
     return attempt("land", [&] { return Executor::land(on, jobs); });
   }
+  status land_digested(lane& on, std::span<const land_job> jobs, std::span<const land_digest> into) {
+    return attempt("land_digested", [&] { return Executor::land_digested(on, jobs, into); });
+  }
   status compare(lane& on, std::span<const land_job> jobs, std::span<const std::int32_t> flags) {
     return attempt("compare", [&] { return Executor::compare(on, jobs, flags); });
   }
@@ -157,8 +160,8 @@ class injecting_executor : public Executor {
   status write(lane& on, std::byte* data, const std::byte* host, std::int64_t bytes) {
     return attempt("write", [&] { return Executor::write(on, data, host, bytes); });
   }
-  status digest(lane& on, std::span<const digest_job> tiles, std::span<std::uint64_t> sums) {
-    return attempt("digest", [&] { return Executor::digest(on, tiles, sums); });
+  status digest(lane& on, std::span<const digest_job> jobs, std::span<std::uint64_t> sums) {
+    return attempt("digest", [&] { return Executor::digest(on, jobs, sums); });
   }
   status first_difference(lane& on, const difference_job& pair, std::int64_t* first) {
     return attempt("first_difference", [&] { return Executor::first_difference(on, pair, first); });

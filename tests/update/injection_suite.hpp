@@ -23,7 +23,7 @@ struct injected_case {
   bool or_direct = false;
   bool partial = false;
   bool cold = false;      ///< on a model that was never loaded
-  bool watchful = false;  ///< detects changes; mode staged: checks a sender's digests
+  bool watchful = false;  ///< detects changes; but for layerwise: checks a sender's digests
 
   bool is_aside() const { return mode == update_mode::staged || mode == update_mode::layerwise; }
   /// Whether a failure before `commit` (or anywhere) leaves everything as it was.
@@ -120,7 +120,7 @@ class injected_run {
     options.staging = {.budget_bytes = how_.budget_bytes, .or_direct = how_.or_direct};
     if (how_.lends) options.staging.lent = {lent_, lent_bytes};
     digests_.clear();
-    if (how_.watchful && how_.mode == update_mode::staged)
+    if (how_.watchful && how_.mode != update_mode::layerwise)
       for (const char* name : {"q.weight", "attn.sinks", "embed.weight"})
         if (const auto found = sent_.find(name); found != sent_.end())
           append_digests(name, {.data = found->second.bytes.data(), .type = found->second.type,
@@ -162,7 +162,7 @@ class injected_run {
     demand(model().version() == version_before_, "the version changed");
     // A landing that could not be waited for may still run there.
     const std::int64_t grown = model().executor().allocated_bytes() - bytes_before_;
-    demand(grown == 0 || (how_.is_aside() && cancel_failed), "memory was not given back");
+    demand(grown == 0 || ((how_.is_aside() || how_.watchful) && cancel_failed), "memory was not given back");
     if (reached_commit_ && how_.is_aside() && !how_.lends && cancel_failed) demand(grown > 0, "memory was given back that a landing may still write");
     const std::string disturbed = engine_->disturbed();
     demand(disturbed.empty(), disturbed);
@@ -345,7 +345,7 @@ TEST_CASE_TEMPLATE_DEFINE("every operation of an update fails once: the model is
     }
   CHECK(failures > 0);
   for (const char* kind : {"check_idle", "begin", "land", "compare", "dequantise", "combine", "launch", "wait_for", "join", "wait",
-                           "read", "digest", "allocate", "hold", "exchange"})
+                           "read", "write", "digest", "land_digested", "allocate", "hold", "exchange"})
     CHECK_MESSAGE((fails_all<Executor>() ? kinds.contains(kind) : true), kind << " never failed");
 }
 

@@ -75,22 +75,39 @@ struct fill_job {
   std::byte value = {};
 };
 
-/// One tile of a tensor to digest: the sum over its elements of a mix of value and *global* element index, so that
-/// tiles cut over ranks add up (see numerics/digest.hpp).
+/// A rectangle of a tensor to digest, tile by tile of the *global* tensor, so that what is cut over ranks adds up (see
+/// numerics/digest.hpp). It touches `digest_tiles_of(job)` tiles, which are numbered row by row.
 ///
-///   data         (rows, cols) elements of `element_bytes`
-///   first_index  global linear index of element (0, 0); element (r, c) is first_index + r * index_row_stride + c
+///   data      (rows, cols) elements of `element_bytes`, any alignment
+///   row, col  of element (0, 0) in the matrix form of the global tensor
 struct digest_job {
   const std::byte* data = nullptr;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   std::int64_t row_stride_bytes = 0;
-  std::int64_t first_index = 0;
-  std::int64_t index_row_stride = 0;
+  std::int64_t col_stride_bytes = 0;  ///< 0: columns are contiguous (always so with a map)
+  std::int64_t row = 0;
+  std::int64_t col = 0;
   std::int32_t element_bytes = 0;
-  map_index map = unmapped;  ///< else `data` is a slot and the tile starts at (map_row, map_col) of its matrix form
+  map_index map = unmapped;  ///< else `data` is a slot and the rectangle starts at (map_row, map_col) of its matrix form
   std::int64_t map_row = 0;
   std::int64_t map_col = 0;
+};
+
+/// Where the digests of what a `land_job` lands are added up.
+///
+///   sums           one per tile of a grid, in the executor's memory; row by row
+///   tiles_across   tiles in a row of the grid
+///   tile_row, _col which tile of the global tensor `sums[0]` is
+///   row, col       of the job's first element in the matrix form of the global tensor
+struct land_digest {
+  std::uint64_t* sums = nullptr;
+  std::int64_t tiles_across = 0;
+  std::int64_t tile_row = 0;
+  std::int64_t tile_col = 0;
+  std::int64_t row = 0;
+  std::int64_t col = 0;
+  bool is_transposed = false;  ///< the job's rows are the tensor's columns
 };
 
 /// One factor of a `combine_job`; see there.
@@ -123,7 +140,7 @@ struct difference_job {
 };
 
 static_assert(std::is_trivially_copyable_v<land_job> && std::is_trivially_copyable_v<dequant_job>);
-static_assert(std::is_trivially_copyable_v<digest_job>);
+static_assert(std::is_trivially_copyable_v<digest_job> && std::is_trivially_copyable_v<land_digest>);
 static_assert(std::is_trivially_copyable_v<difference_job> && std::is_trivially_copyable_v<combine_job>);
 
 }  // namespace wreload

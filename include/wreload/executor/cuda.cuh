@@ -30,6 +30,7 @@
 #include "cuda_lanes.cuh"
 #include "cuda_memory.cuh"
 #include "cuda_table.cuh"
+#include "digest_grid.hpp"
 #include "executor.hpp"
 #include "launch_book.hpp"
 #include "lent_memory.hpp"
@@ -180,6 +181,10 @@ class basic_cuda_executor {
 
   status land(lane& on, std::span<const land_job> jobs);
 
+  /// In one pass where the source is copied as it is, in whole rows that begin at multiples of 16 bytes in storage and of
+  /// 4 in the source. Else (and from pageable memory) the source is read twice.
+  status land_digested(lane& on, std::span<const land_job> jobs, std::span<const land_digest> into);
+
   status compare(lane& on, std::span<const land_job> jobs, std::span<const std::int32_t> flags);
 
   status fill(lane& on, std::span<const fill_job> jobs);
@@ -279,7 +284,7 @@ class basic_cuda_executor {
     aside_.release(memory, own_stream_, book_.all_done());
   }
 
-  status digest(lane& on, std::span<const digest_job> tiles, std::span<std::uint64_t> sums);
+  status digest(lane& on, std::span<const digest_job> jobs, std::span<std::uint64_t> sums);
 
   status first_difference(lane& on, const difference_job& pair, std::int64_t* first);
 
@@ -606,7 +611,7 @@ class basic_cuda_executor {
       return launch(on, tasks, land_choice, &kernel::land_rows<Sink>, flag_words);
     };
     for (std::size_t i = 0; i < jobs.size(); ++i) {
-      const auto land = [&](const land_job& job) {
+      const auto land = [&](const land_job& job, const rect& = {}) {
         kernel::land_task task = kernel::make_task(job, host_map(job.map), device_map(job.map));
         task.flag = flag_of(i);
         return add(on, tasks, task, jobs.size() - i, flush);
@@ -634,7 +639,7 @@ class basic_cuda_executor {
     return true;
   }
 
-  /// Copies a job's source into the window, piece by piece, and calls `land` for each. Waits where the window is full.
+  /// Copies a job's source into the window, piece by piece, and calls `land(job, part)` for each. Waits where the window is full.
   template <class Land, class Flush>
   status stage(const lane& on, batch<kernel::land_task>& tasks, const land_job& job, std::int64_t& to_stage,
                std::size_t expected, Land&& land, Flush&& flush) {
@@ -659,7 +664,7 @@ class basic_cuda_executor {
         }
         if (on.epoch_ != book_.epoch()) return aborted();
         detail::stage_rows(job, part, tasks.window);
-        if (status failed = land(detail::staged_job(job, part, tasks.window)); !failed.ok()) return failed;
+        if (status failed = land(detail::staged_job(job, part, tasks.window), part); !failed.ok()) return failed;
         const std::int64_t taken = std::min((bytes + 15) / 16 * 16, tasks.window_left);
         tasks.window += taken;
         tasks.window_left -= taken;
@@ -797,29 +802,91 @@ status basic_cuda_executor<Use>::dequantise(lane& on, const dequant_key& key, st
 }
 
 template <class Use>
-status basic_cuda_executor<Use>::digest(lane& on, std::span<const digest_job> tiles, std::span<std::uint64_t> sums) {
+status basic_cuda_executor<Use>::land_digested(lane& on, std::span<const land_job> jobs,
+                                               std::span<const land_digest> into) {
   const detail::device_guard guard(options_.device);
-  const std::int64_t most = std::max<std::int64_t>(tables_.size() / 4 / std::int64_t{sizeof(kernel::digest_task)}, 16);
-  for (std::size_t first = 0; first < tiles.size();) {
-    if (status refused = prepare(on, false); !refused.ok()) return refused;
-    const std::size_t count = std::min(tiles.size() - first, static_cast<std::size_t>(most));
-    held_piece results(book_);
-    if (status failed = hold(on, results, static_cast<std::int64_t>(count * sizeof(std::uint64_t))); !failed.ok())
-      return failed;
-    auto* found = reinterpret_cast<std::uint64_t*>(table_host_.data() + results.offset);
-    batch<kernel::digest_task> tasks(book_);
-    std::uint64_t* next = found;  // where the sums of the next launch go
-    const auto flush = [&] {
-      std::uint64_t* to = std::exchange(next, next + tasks.todo.count);
-      return launch(on, tasks, digest_choice, &kernel::digest_tiles<digest_choice.block_threads>, to);
+  if (status refused = prepare(on, true); !refused.ok()) return refused;
+  batch<kernel::land_task> landings(book_);
+  batch<kernel::digest_task> digests(book_);
+  std::uint32_t* flag_words = flags().data();
+  const auto flush_digests = [&] {
+    return launch(on, digests, digest_choice, &kernel::digest_tiles<digest_choice.block_threads>);
+  };
+  // First what reads sources again: the window that a landing holds is free once that has run.
+  const auto flush = [&] {
+    status failed = flush_digests();
+    return failed.ok() ? launch(on, landings, land_choice, &kernel::land_rows<kernel::write_sink>, flag_words) : failed;
+  };
+  std::int64_t to_stage = 0;
+  for (const land_job& job : jobs)
+    if (job.memory == memory_kind::pageable) to_stage += job.rows * job.cols * bytes_of(job.from);
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    if (jobs[i].rows <= 0 || jobs[i].cols <= 0) continue;
+    const std::size_t left = jobs.size() - i;
+    const auto land = [&](const land_job& job, const land_digest& where, bool is_staged) {
+      const storage_map* map = host_map(job.map);
+      kernel::digest_task task =
+          kernel::make_task(detail::digest_of_source(job, where), static_cast<const storage_map*>(nullptr), nullptr,
+                            where.sums + detail::first_sum(where), where.tiles_across);
+      const bool lands = !is_staged && kernel::land_with(task, job, map, device_map(job.map));
+      if (status failed = add(on, digests, task, left, flush_digests); lands || !failed.ok()) return failed;
+      return add(on, landings, kernel::make_task(job, map, device_map(job.map)), left, flush);
     };
-    for (std::size_t i = 0; i < count; ++i)
-      if (status failed = add(on, tasks, kernel::make_task(tiles[first + i], device_map(tiles[first + i].map)), count - i, flush); !failed.ok())
-        return failed;
+    const auto land_staged = [&](const land_job& job, const rect& part) {
+      land_digest where = into[i];
+      where.row += where.is_transposed ? part.col_begin : part.row_begin;
+      where.col += where.is_transposed ? part.row_begin : part.col_begin;
+      return land(job, where, true);
+    };
+    status failed = is_read_by_host(jobs[i]) ? stage(on, landings, jobs[i], to_stage, left, land_staged, flush)
+                                             : land(jobs[i], into[i], false);
+    if (!failed.ok()) return failed;
+  }
+  return flush();
+}
+
+template <class Use>
+status basic_cuda_executor<Use>::digest(lane& on, std::span<const digest_job> jobs, std::span<std::uint64_t> sums) {
+  const detail::device_guard guard(options_.device);
+  // Sums are a quarter of what tasks may take: one task a job, but one job may have many tiles.
+  const std::int64_t room = std::max<std::int64_t>(tables_.size() / 16 / std::int64_t{sizeof(std::uint64_t)}, 16);
+  std::size_t next = 0;  // job
+  std::int64_t row = 0, col = 0;  // of it: what is left begins at this tile
+  while (next < jobs.size()) {
+    if (status refused = prepare(on, false); !refused.ok()) return refused;
+    held_piece results(book_);
+    const std::int64_t tiles = std::min(room, static_cast<std::int64_t>(sums.size()));
+    const auto bytes = static_cast<std::size_t>(tiles) * sizeof(std::uint64_t);
+    if (tiles == 0) return {};
+    if (status failed = hold(on, results, static_cast<std::int64_t>(bytes)); !failed.ok()) return failed;
+    auto* found = reinterpret_cast<std::uint64_t*>(table_host_.data() + results.offset);
+    auto* device = reinterpret_cast<std::uint64_t*>(table_device_.data() + results.offset);
+    if (status failed = check(cudaMemsetAsync(device, 0, bytes, on.stream_), "cudaMemsetAsync"); !failed.ok()) return failed;
+    batch<kernel::digest_task> tasks(book_);
+    const auto flush = [&] {
+      return launch(on, tasks, digest_choice, &kernel::digest_tiles<digest_choice.block_threads>);
+    };
+    std::int64_t taken = 0;
+    while (next < jobs.size() && taken < tiles) {
+      const detail::tile_run run = detail::next_tiles(jobs[next], row, col, tiles - taken);
+      if (run.tiles > 0)
+        if (status failed = add(on, tasks, kernel::make_task(run.part, host_map(run.part.map), device_map(run.part.map),
+                                                             device + taken, digest_grid_of(run.part).across),
+                                jobs.size() - next, flush); !failed.ok())
+          return failed;
+      taken += run.tiles;
+      if (run.is_last) ++next;
+      row = run.is_last ? 0 : run.row;
+      col = run.is_last ? 0 : run.col;
+    }
     if (status failed = flush(); !failed.ok()) return failed;
-    if (status failed = wait(on); !failed.ok()) return failed;
-    std::memcpy(sums.data() + first, found, count * sizeof(std::uint64_t));
-    first += count;
+    if (taken > 0) {
+      const auto filled = static_cast<std::size_t>(taken);
+      if (status failed = copy(on, found, device, filled * sizeof(std::uint64_t)); !failed.ok()) return failed;
+      if (status failed = wait(on); !failed.ok()) return failed;
+      std::memcpy(sums.data(), found, filled * sizeof(std::uint64_t));
+      sums = sums.subspan(filled);
+    }
   }
   return {};
 }

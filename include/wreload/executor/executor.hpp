@@ -12,6 +12,7 @@
 #include "../core/storage_map.hpp"
 #include "../core/tensor_ref.hpp"
 #include "arena.hpp"
+#include "digest_grid.hpp"
 
 namespace wreload {
 
@@ -36,6 +37,7 @@ struct executor_needs {
 ///   check_idle(streams)       refuses while one of the streams is being captured
 ///   land, compare,            enqueue; they do not wait. `compare` sets flag flags[i] where job i, landed, would
 ///   dequantise, combine       change a byte, and writes nothing else
+///   land_digested(jobs, into) as `land`, and adds the digests of the sources, job i's where into[i] says
 ///   converts_from(memory)     whether `dequantise` may read a source that lies there
 ///   stream_of(lane)           the stream a launcher of the engine's own may enqueue on; null on the host
 ///   flags()                   what `compare` has set since `begin`, once the lanes were waited for
@@ -52,8 +54,8 @@ struct executor_needs {
 ///   record(lane)              an event behind everything enqueued on the lane, the executor's own; null where calls
 ///                             complete at once. Means at least that until the lane ends
 ///   wait(lane)                waits on the host and reports errors of what was enqueued; `aborted` after `cancel`
-///   read, write, digest,      dense bytes to the host, and from it; sums per tile; the first differing byte, as
-///   first_difference          row * row_bytes + offset, or -1; they wait
+///   read, write, digest,      dense bytes to the host, and from it; sums per tile, one job's after the other's; the
+///   first_difference          first differing byte, as row * row_bytes + offset, or -1; they wait
 ///   allocate(bytes, where)    memory for what an update keeps aside; usable on every lane at once
 ///   release(memory)           gives it back; never waits for the caller's streams. Requires: nothing that still lives
 ///                             (see `cancel`) uses it
@@ -63,7 +65,7 @@ template <class Executor>
 concept executor = requires(Executor& run, typename Executor::lane& lane, typename Executor::lane& other,
                             std::span<const stream_ref> streams, std::span<const land_job> lands,
                             std::span<const combine_job> combines, std::span<const fill_job> fills, std::span<const dequant_job> dequants,
-                            std::span<const digest_job> tiles, std::span<std::uint64_t> sums, std::span<const std::int32_t> flags,
+                            std::span<const digest_job> digests, std::span<std::uint64_t> sums, std::span<const land_digest> into, std::span<const std::int32_t> flags,
                             const executor_needs& needs, dequant_key key, event_ref event, std::byte* host,
                             const std::byte* bytes, std::int64_t count, memory_kind where, std::byte** memory,
                             const difference_job& pair, std::int64_t* first, typename Executor::table& table,
@@ -78,6 +80,7 @@ concept executor = requires(Executor& run, typename Executor::lane& lane, typena
   { run.cancel() } -> std::same_as<status>;
   { run.check_idle(streams) } -> std::same_as<status>;
   { run.land(lane, lands) } -> std::same_as<status>;
+  { run.land_digested(lane, lands, into) } -> std::same_as<status>;
   { run.compare(lane, lands, flags) } -> std::same_as<status>;
   { run.fill(lane, fills) } -> std::same_as<status>;
   { run.combine(lane, combines) } -> std::same_as<status>;
@@ -95,7 +98,7 @@ concept executor = requires(Executor& run, typename Executor::lane& lane, typena
   { run.join(lane, other) } -> std::same_as<status>;
   { run.record(lane) } -> std::same_as<event_ref>;
   { run.wait(lane) } -> std::same_as<status>;
-  { run.digest(lane, tiles, sums) } -> std::same_as<status>;
+  { run.digest(lane, digests, sums) } -> std::same_as<status>;
   { run.read(lane, host, bytes, count) } -> std::same_as<status>;
   { run.write(lane, host, bytes, count) } -> std::same_as<status>;
   { run.allocate(count, where, memory) } -> std::same_as<status>;

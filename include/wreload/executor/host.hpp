@@ -19,6 +19,7 @@
 #include "../numerics/digest.hpp"
 #include "../numerics/visit.hpp"
 #include "../numerics/widen.hpp"
+#include "digest_grid.hpp"
 #include "executor.hpp"
 #include "host_arena.hpp"
 
@@ -78,6 +79,20 @@ class basic_host_executor {
   status land(lane& on, std::span<const land_job> jobs) {
     if (on.kept != nullptr && !jobs.empty()) on.kept->calls.push_back({.lands = {jobs.begin(), jobs.end()}});
     for (const land_job& job : jobs) land_one(job);
+    return count_call();
+  }
+
+  status land_digested(lane&, std::span<const land_job> jobs, std::span<const land_digest> into) {
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      std::uint64_t* sums = into[i].sums + detail::first_sum(into[i]);
+      const digest_job source = detail::digest_of_source(jobs[i], into[i]);
+      const std::int64_t across = digest_grid_of(source).across;
+      detail::for_each_tile(source, [&](const digest_job& part, std::int64_t tile) {
+        const std::uint64_t share = digest_part(part);  // lanes may land parts of one tile at once
+        std::atomic_ref(sums[tile / across * into[i].tiles_across + tile % across]).fetch_add(share);
+      });
+      land_one(jobs[i]);
+    }
     return count_call();
   }
 
@@ -174,8 +189,10 @@ class basic_host_executor {
     std::free(memory);
   }
 
-  status digest(lane&, std::span<const digest_job> tiles, std::span<std::uint64_t> sums) const {
-    for (std::size_t i = 0; i < tiles.size(); ++i) sums[i] = digest_tile(tiles[i]);
+  status digest(lane&, std::span<const digest_job> jobs, std::span<std::uint64_t> sums) const {
+    auto next = sums.begin();
+    for (const digest_job& job : jobs)
+      detail::for_each_tile(job, [&](const digest_job& part, std::int64_t) { *next++ = digest_part(part); });
     return {};
   }
 
@@ -336,17 +353,23 @@ class basic_host_executor {
     }
   }
 
-  std::uint64_t digest_tile(const digest_job& tile) const {
-    const storage_map identity = {};
-    const storage_map& map = tile.map == unmapped ? identity : maps_[static_cast<std::size_t>(tile.map)];
+  /// Of a part of one tile: by rows where they are contiguous, else by runs or single elements.
+  std::uint64_t digest_part(const digest_job& part) const {
+    const std::int64_t row = part.row % digest_tile_rows, col = part.col % digest_tile_cols, element = part.element_bytes;
+    if (part.map == unmapped && part.col_stride_bytes == 0)
+      return digest_rows(part.data, part.rows, part.cols * element, part.row_stride_bytes, row, col * element);
     std::uint64_t sum = 0;
-    for (std::int64_t r = 0; r < tile.rows; ++r)
-      for (std::int64_t c = 0; c < tile.cols; ++c) {
-        std::uint64_t value = 0;
-        const std::int64_t offset =
-            map_offset(map, tile.map_row + r, (tile.map_col + c) * tile.element_bytes, tile.row_stride_bytes);
-        std::memcpy(&value, tile.data + offset, static_cast<std::size_t>(tile.element_bytes));
-        sum += digest_element(static_cast<std::uint64_t>(tile.first_index + r * tile.index_row_stride + c), value);
+    const storage_map identity = {};
+    const storage_map& map = part.map == unmapped ? identity : maps_[static_cast<std::size_t>(part.map)];
+    for (std::int64_t r = 0; r < part.rows; ++r)
+      for (std::int64_t c = 0; c < part.cols;) {
+        const std::int64_t first = (part.map_col + c) * element, last = (part.map_col + part.cols) * element;
+        const bool is_strided = part.map == unmapped;
+        const std::int64_t run = is_strided ? element : contiguous_bytes(map, first, last);
+        const std::int64_t offset = is_strided ? r * part.row_stride_bytes + c * part.col_stride_bytes
+                                               : map_offset(map, part.map_row + r, first, part.row_stride_bytes);
+        sum += digest_rows(part.data + offset, 1, run, 0, row + r, (col + c) * element);
+        c += run / element;
       }
     return sum;
   }

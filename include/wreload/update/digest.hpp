@@ -12,9 +12,6 @@
 
 namespace wreload {
 
-inline constexpr std::int64_t digest_tile_rows = 256;
-inline constexpr std::int64_t digest_tile_cols = 4096;
-
 /// The digest of the part of a tile that one landing holds. Sums over disjoint parts of a tile add up to the tile's.
 struct tile_digest {
   std::string param = {};   ///< runtime name
@@ -26,7 +23,12 @@ using digest_list = std::vector<tile_digest>;
 
 namespace detail {
 
-/// Calls `visit(landing, part)` for the tiles' parts of a landing.
+constexpr digest_grid digest_grid_of(const rect& part) {
+  return wreload::digest_grid_of(part.row_begin, part.col_begin, part.rows(), part.cols());
+}
+using wreload::digest_grid_of;
+
+/// Calls `visit(part)` for the tiles' parts of a landing.
 template <class Visit>
 void for_each_tile(const landing_record& landing, Visit&& visit) {
   const rect& all = landing.needed;
@@ -36,67 +38,78 @@ void for_each_tile(const landing_record& landing, Visit&& visit) {
                             (c + 1) * digest_tile_cols}));
 }
 
+/// The whole landing, as it lies in storage.
 template <class Use>
-bool feeds_computed(const basic_registry<Use>& records, const param_record& param) {
-  for (const computed_record& record : records.computed)
-    for (const std::int32_t source : record.sources)
-      if (&at(records.params, source) == &param) return true;
-  return false;
-}
-
-template <class Use>
-digest_job tile_job(const basic_registry<Use>& records, const landing_record& landing, const rect& part) {
+digest_job digest_job_for(const basic_registry<Use>& records, const landing_record& landing) {
   const param_record& param = at(records.params, landing.param);
-  const source_record& source = at(records.sources, landing.source);
-  const std::int64_t width = source.bundled ? source.extents[2] : source.extents.cols();
-  const std::int64_t element = bytes_of(param.plan.spec.runtime);
-  const std::int64_t row = landing.local_row + part.row_begin - landing.needed.row_begin;
-  const std::int64_t col = part.col_begin - landing.needed.col_begin;
+  const std::int64_t row = landing.local_row;
   const bool mapped = param.map != unmapped;
-  return {.data = mapped ? param.slot_of(row) : param.row(row) + col * element,
-          .rows = part.rows(),
-          .cols = part.cols(),
+  return {.data = mapped ? param.slot_of(row) : param.row(row),
+          .rows = landing.needed.rows(),
+          .cols = landing.needed.cols(),
           .row_stride_bytes = param.row_stride_bytes,
-          .first_index = part.row_begin * width + part.col_begin,
-          .index_row_stride = width,
-          .element_bytes = static_cast<std::int32_t>(element),
+          .row = landing.needed.row_begin,
+          .col = landing.needed.col_begin,
+          .element_bytes = static_cast<std::int32_t>(bytes_of(param.plan.spec.runtime)),
           .map = param.map,
-          .map_row = mapped ? row % param.plan.slot_rows : 0,
-          .map_col = mapped ? col : 0};
+          .map_row = mapped ? row % param.plan.slot_rows : 0};
 }
 
-/// Appends digests of everything that kernels read and a checkpoint brings, and of retired params that computed ones read.
-/// Not of what else is retired, of static params, of pads, or of computed params: those follow from the digested ones, and
-/// differ between shardings.
+/// Calls `visit(landing)` for everything that kernels read and a checkpoint brings, and for retired params that computed
+/// ones read. Not for what else is retired, for static params, for pads, or for computed params: those follow from the
+/// others, and differ between shardings.
+template <class Use, class Visit>
+void for_each_digested(const basic_registry<Use>& records, Visit&& visit) {
+  dependent<std::vector<std::uint8_t>, Use> feeds(records.params.size());
+  for (const computed_record& record : records.computed)
+    for (const std::int32_t source : record.sources) at(feeds, source) = 1;
+  for (std::int32_t id = 0; id < static_cast<std::int32_t>(records.params.size()); ++id) {
+    const param_record& param = at(records.params, id);
+    if (param.plan.spec.retired && at(feeds, id) == 0) continue;
+    for (std::int32_t l = param.first_landing; l < param.first_landing + param.landing_count; ++l)
+      if (!at(records.landings, l).needed.empty()) visit(at(records.landings, l));
+  }
+}
+
+/// The digests of all those landings, a landing's tiles one after the other. Waits. One job a landing: no name is touched.
+template <executor Executor, class Use>
+status digest_sums(Executor& run, typename Executor::lane& lane, const basic_registry<Use>& records,
+                   dependent<std::vector<std::uint64_t>, Use>& sums) {
+  dependent<std::vector<digest_job>, Use> jobs;
+  std::int64_t tiles = 0;
+  for_each_digested(records, [&](const landing_record& landing) {
+    jobs.push_back(digest_job_for(records, landing));
+    tiles += digest_grid_of(jobs.back()).tiles();
+  });
+  sums.resize(static_cast<std::size_t>(tiles));
+  return run.digest(lane, jobs, sums);
+}
+
+/// Appends them with names and places.
 template <executor Executor, class Use>
 status digest_tiles(Executor& run, typename Executor::lane& lane, const basic_registry<Use>& records,
                     dependent<digest_list, Use>& list) {
-  dependent<std::vector<digest_job>, Use> jobs;
-  const std::size_t first = list.size();
-  for (const param_record& param : records.params) {
-    if (param.plan.spec.retired && !feeds_computed(records, param)) continue;
-    for (std::int32_t l = param.first_landing; l < param.first_landing + param.landing_count; ++l) {
-      const landing_record& landing = at(records.landings, l);
-      for_each_tile(landing, [&](const rect& part) {
-        list.push_back({param.name(), std::string(at(records.sources, landing.source).name), part, 0});
-        jobs.push_back(tile_job(records, landing, part));
-      });
-    }
-  }
-  dependent<std::vector<std::uint64_t>, Use> sums(jobs.size());
-  status failed = run.digest(lane, jobs, sums);
-  for (std::size_t i = 0; i < sums.size(); ++i) list[first + i].sum = sums[i];
-  return failed;
+  dependent<std::vector<std::uint64_t>, Use> sums;
+  if (status failed = digest_sums(run, lane, records, sums); !failed.ok()) return failed;
+  list.reserve(list.size() + sums.size());
+  auto next = sums.begin();
+  for_each_digested(records, [&](const landing_record& landing) {
+    for_each_tile(landing, [&](const rect& part) {
+      list.push_back({at(records.params, landing.param).name(), std::string(at(records.sources, landing.source).name), part,
+                      *next++});
+    });
+  });
+  return {};
 }
 
 /// One number for the whole model.
 template <executor Executor, class Use>
 status digest_model(Executor& run, typename Executor::lane& lane, const basic_registry<Use>& records,
                     std::uint64_t* digest) {
-  dependent<digest_list, Use> list;
-  if (status failed = digest_tiles(run, lane, records, list); !failed.ok()) return failed;
+  dependent<std::vector<std::uint64_t>, Use> sums;
+  if (status failed = digest_sums(run, lane, records, sums); !failed.ok()) return failed;
   *digest = 0;
-  for (const tile_digest& tile : list) *digest = *digest * 0x9E3779B97F4A7C15U + tile.sum;
+  for (const std::uint64_t sum : sums) *digest = *digest * 0x9E3779B97F4A7C15U + sum;
   return {};
 }
 

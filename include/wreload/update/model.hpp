@@ -256,8 +256,10 @@ class model {
       return bad(error_code::bad_argument, "memory aside: lent, or a budget", "neither");
     if (options.staging.or_direct && options.mode != update_mode::layerwise)
       return bad(error_code::bad_argument, "or_direct in mode layerwise only", "it here");
-    if (!options.digests.empty() && options.mode != update_mode::staged)
-      return bad(error_code::bad_argument, "a sender's digests in mode staged only", "them here");
+    if (!options.digests.empty() && options.mode == update_mode::layerwise)
+      return bad(error_code::bad_argument, "a sender's digests in the modes staged, direct and swap only", "them here");
+    if (options.digest_landed && is_aside)
+      return bad(error_code::bad_argument, "digest_landed in the modes direct and swap only", "it here");
     if (options.mode != update_mode::swap) return {};
     if (options.undo != undo_mode::none)
       return bad(error_code::bad_argument, "no undo image: the old generation stays", "one");

@@ -72,8 +72,11 @@ struct start_options {
   bool detect_changes = false;                  ///< digest the model after the update: one more read of all bytes
   staging_memory staging = {};                  ///< modes layerwise and staged
   undo_mode undo = undo_mode::none;
-  std::span<const tile_digest> digests = {};    ///< mode staged: the sender's, of checkpoint tensors (see
-                                                ///< `append_digests`); `prepare` compares what has arrived with them
+  std::span<const tile_digest> digests = {};    ///< the sender's, of checkpoint tensors (see `append_digests`): `prepare`
+                                                ///< compares what has arrived with them. Modes staged, direct, swap
+  bool digest_landed = false;                   ///< direct, swap: landings add up the digests of what they land, for
+                                                ///< `update::landed_digests`; so it is where `digests` are given. Nothing
+                                                ///< is then converted on its way. Takes 8 bytes a tile of device memory
 };
 
 /// A name that was looked up once; valid for the life of the model.

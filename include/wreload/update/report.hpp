@@ -71,7 +71,8 @@ struct report {
   std::int64_t staged_bytes = 0;    ///< most that was kept aside at one time
   std::int64_t undo_bytes = 0;      ///< of the host image
   std::int64_t digests_checked = 0;    ///< tiles of the sender's list that were compared
-  std::int64_t digests_unchecked = 0;  ///< tiles that this rank holds in part, or not at all
+  std::int64_t digests_unchecked = 0;  ///< tiles that this rank holds in part or not at all, or that
+                                       ///< no landing has counted (see `update::landed_digests`)
   std::vector<std::string> direct_layers = {};  ///< layerwise: those that found no room aside
   std::int64_t peak_extra_device_bytes = 0;  ///< device and pinned memory of the library, at the end, beyond what `seal` declared
   std::vector<std::string> missing = {};     ///< after a refused `finish`: names (with the part), at most 64

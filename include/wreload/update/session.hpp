@@ -17,6 +17,7 @@
 #include "checks.hpp"
 #include "digest.hpp"
 #include "intake.hpp"
+#include "landed_digests.hpp"
 #include "model_core.hpp"
 #include "options.hpp"
 #include "plan_follower.hpp"
@@ -41,6 +42,7 @@ struct lane_state {
   dependent<std::vector<piece>, Executor> pieces = {};  ///< of a bucket
   bool records = false;                                 ///< the load, for a plan
   planned_bucket<Executor> recorded = {};
+  dependent<std::vector<land_digest>, Executor> digests = {};  ///< of the load's landings
 };
 
 /// An open update: everything the handle and its lanes do. `open` comes first.
@@ -64,10 +66,11 @@ class session {
         post_load_(core, offset_), staging_(core.records, options.staging.where),
         memory_(core.run, staging_.space(), options.staging),
         follower_(core, mode_, (mode_ == update_mode::direct || mode_ == update_mode::swap) && is_complete() &&
-                                   options.undo == undo_mode::none && options.digests.empty()) {
+                                   options.undo == undo_mode::none && options.digests.empty() && !options.digest_landed) {
     lanes_.emplace_back(core.run.open(options.stream));
     if (options.undo == undo_mode::host) undo_.emplace(core);
     digests_.assign(options.digests.begin(), options.digests.end());
+    if (options.digest_landed || (!digests_.empty() && mode_ != update_mode::staged)) landed_digests_.emplace(core);
     is_direct_.assign(core.records.layers.size(), mode_ == update_mode::direct || mode_ == update_mode::swap);
     is_touched_.assign(core.records.layers.size(), 0);
     before_ = core.state.load();
@@ -84,6 +87,12 @@ class session {
 
   /// Takes the memory that the mode needs. After a refusal the session is to be destroyed.
   status open() {
+    if (landed_digests_) {
+      std::byte* memory = nullptr;
+      const status failed = landed_digests_->open(&memory);
+      if (memory != nullptr) blocks_.push_back(memory);
+      if (!failed.ok()) return failed;
+    }
     if (mode_ == update_mode::direct || mode_ == update_mode::layerwise) core_.state = model_state::updating;
     if (mode_ == update_mode::swap) {
       core_.previous.reset();  // its pages are written from here on
@@ -212,14 +221,17 @@ class session {
     if (id == no_index && param == no_index) return note(intake_.unknown(name));
     if (running_.load() != 0) return busy(name);
     if (status failed = settle_compares(); !failed.ok()) return failed;
+    if (landed_digests_)  // sums begin anew behind everything that was added to them
+      if (status failed = join_lanes(main_lane()); !failed.ok()) return failed;
     if (id != no_index) {
       const std::int32_t source = at(core_.records.names, id).source;
-      for (const std::int32_t l : at(core_.records.sources, source).landings) retract_landing(l);
+      for (const std::int32_t l : at(core_.records.sources, source).landings)
+        if (status failed = retract_landing(l); !failed.ok()) return fail(failed);
       core_.books.retract(source);
     } else {
       const param_record& record = at(core_.records.params, param);
       for (std::int32_t l = record.first_landing; l < record.first_landing + record.landing_count; ++l)
-        retract_landing(l);
+        if (status failed = retract_landing(l); !failed.ok()) return fail(failed);
     }
     // A difference that was found counts no longer for groups that must come anew.
     for (std::size_t group = 0; group < core_.records.twin_groups.size(); ++group)
@@ -324,6 +336,13 @@ class session {
   bool is_prepared() const { return prepared_; }
   bool is_committed() const { return committed_; }
   const report& last_report() const { return report_; }
+  status append_landed_digests(digest_list& list) const {
+    if (!landed_digests_ || !prepared_)
+      return refuse(error_code::wrong_state, {}, "a prepared update that was asked for digests",
+                    prepared_ ? "one that was not" : "one that is not prepared");
+    landed_digests_->append(list);
+    return {};
+  }
   event_ref flush(lane_state<Executor>& lane) { return core_.run.record(lane.lane); }
 
  private:
@@ -416,7 +435,8 @@ class session {
     for (const landed_part& what : work.compared) touch(what.landing);
     staging_.place_pads(work, is_live, offset_);
     staging_.place_compares(work, is_live, offset_);
-    if (core_.keys.empty() || (mode_ != update_mode::direct && mode_ != update_mode::swap)) return {};
+    if (landed_digests_) landed_digests_->note(work.landed);
+    if (landed_digests_ || core_.keys.empty() || (mode_ != update_mode::direct && mode_ != update_mode::swap)) return {};
     post_load_.fuse_load(work, lane.fused, lanes_.size() > 1 || lane.records, lane.records ? &lane.recorded.fused : nullptr);
     return {};
   }
@@ -432,7 +452,9 @@ class session {
   status enqueue_load(lane_state<Executor>& lane) {
     const admission& work = lane.load.work;
     if (!work.lands.empty())
-      if (status failed = core_.run.land(lane.lane, work.lands); !failed.ok()) return failed;
+      if (status failed = landed_digests_ ? landed_digests_->land(lane.lane, work.lands, work.landed, lane.digests)
+                                          : core_.run.land(lane.lane, work.lands); !failed.ok())
+        return failed;
     if (!work.pads.empty())
       if (status failed = core_.run.land(lane.lane, work.pads); !failed.ok()) return failed;
     if (status failed = post_load_.convert(lane.lane, lane.fused); !failed.ok()) return failed;
@@ -595,10 +617,12 @@ class session {
     return {};
   }
 
-  void retract_landing(std::int32_t l) {
+  status retract_landing(std::int32_t l) {
+    status failed;
     const auto forget = [&](std::int32_t each) {
       staging_.forget(each);
       post_load_.forget(each);
+      if (landed_digests_ && failed.ok()) failed = landed_digests_->forget(main_lane().lane, each);
     };
     const landing_record& record = at(core_.records.landings, l);
     const std::int32_t partner = record.scale != no_index ? record.scale : record.weight;
@@ -612,6 +636,7 @@ class session {
         for (const std::int32_t twin : at(core_.records.twin_groups, twins)) forget(twin);
       core_.books.retract_landing(each);
     }
+    return failed;
   }
 
   /// The update is like any other from here on. `in_bucket`: what comes next may be recorded.
@@ -651,7 +676,10 @@ class session {
     if (compared_)
       if (status refused = check_twins(core_); !refused.ok()) return refused;
     if (status failed = join_lanes(main_lane()); !failed.ok()) return failed;
-    if (!digests_.empty())
+    if (landed_digests_)
+      if (status refused = landed_digests_->check(main_lane().lane, digests_, report_); !refused.ok())
+        return refused.code == error_code::corrupt ? refused : fail(refused);
+    if (!digests_.empty() && !landed_digests_)
       if (status refused = check_digests(core_, main_lane().lane, staging_, digests_, report_); !refused.ok())
         return refused.code == error_code::corrupt ? refused : fail(refused);
     for (std::size_t i = 0; i < core_.records.layers.size(); ++i) {
@@ -786,6 +814,7 @@ class session {
   std::optional<undo_image<Executor>> undo_ = {};
   generation previous_ = {};                                ///< swap: of the pages that commit puts aside
   digest_list digests_ = {};                                ///< the sender's
+  std::optional<landed_digests<Executor>> landed_digests_ = {};
   std::list<lane_state<Executor>> lanes_ = {};              ///< the first is the update's own
   lane_state<Executor>* last_lane_ = nullptr;               ///< of work that has one order over all lanes
   vector<std::uint8_t> is_direct_ = {};                ///< per layer: loads go to live storage

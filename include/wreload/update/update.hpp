@@ -133,6 +133,13 @@ class update {
   /// update open. After a success the update takes no more loads.
   status prepare() { return session_ == nullptr ? closed() : session_->prepare(); }
 
+  /// Appends the digests of what has landed, a tile of a checkpoint tensor (or this rank's part of it) each, for a caller
+  /// who sends them on. After `prepare`, where `start` was asked for them. Left out: what came under a second name
+  /// (`SameAs`), what a transport wrote itself, tensors that came in kernel order.
+  status landed_digests(digest_list* list) const {
+    return session_ == nullptr ? closed() : session_->append_landed_digests(*list);
+  }
+
   /// Enqueues the remaining writes; `done` receives the event that readers wait for. Does not synchronise.
   status commit(event_ref* done = nullptr) { return session_ == nullptr ? closed() : session_->commit(done); }
 
