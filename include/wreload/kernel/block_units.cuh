@@ -26,6 +26,8 @@ struct block_units {
   std::uint32_t first_units[most_indexed];
   std::uint32_t indexed;
   std::uint32_t stride;
+  std::uint32_t near;       ///< the dealer's: where in the index the unit requested last was found
+  std::uint32_t requested;  ///< its slot; `none`: published
 
   __device__ const Task& task(std::uint32_t k) const { return *reinterpret_cast<const Task*>(tasks[k % slots]); }
   __device__ std::uint32_t index(std::uint32_t k) const { return indices[k % slots]; }
@@ -39,51 +41,63 @@ struct block_units {
     if (threadIdx.x != 0) return;
     indexed = count;
     stride = apart;
+    near = 0;
+    requested = none;
   }
 };
 
 /// Deals units to a block: the first by its number, the others by the launch's counter, asked one more ahead. All of it
 /// by one warp, which never waits for a task's words: they are requested behind a barrier and published before the next.
+/// What can lie in shared memory does: the block's registers are all in use.
 template <class Task>
 class block_dealer {
+  using units = block_units<Task>;
+
  public:
-  __device__ block_dealer(const work<Task>& todo, block_units<Task>& to) : todo_(todo), to_(to), next_(blockIdx.x) {}
+  __device__ block_dealer(const work<Task>& todo, units& to) : todo_(todo), to_(to), next_(blockIdx.x) {}
 
   /// Requests the block's next unit, its k-th.
   __device__ void request(std::uint32_t k) {
     static_assert(sizeof(Task) <= 32 * sizeof(std::uint32_t), "a word a lane");
-    const std::uint32_t lane = threadIdx.x % 32;
+    const std::uint32_t lane = threadIdx.x % 32, slot = k % units::slots;
     const std::uint32_t unit = __shfl_sync(0xFFFFFFFFU, next_, 0);
     if (lane == 0) next_ = gridDim.x + atomicAdd(&todo_.gate.counters[counter::dealt], 1U);
-    slot_ = k % block_units<Task>::slots;
-    index_ = block_units<Task>::none;
-    if (unit >= todo_.units) return;
-    const Task* tasks = todo_.first();
-    const auto indexed = [&](std::uint32_t i) { return to_.first_units[i]; };
-    near_ = find_last(near_, to_.indexed - 1, unit, indexed);
-    const std::uint32_t low = near_ * to_.stride;
-    const auto each = [&](std::uint32_t i) { return tasks[i].first_unit; };
-    const std::uint32_t task = to_.stride == 1 ? low : find_last(low, min(low + to_.stride, todo_.count) - 1, unit, each);
-    index_ = unit - (to_.stride == 1 ? to_.first_units[low] : tasks[task].first_unit);
-    if (lane < sizeof(Task) / 4) word_ = reinterpret_cast<const std::uint32_t*>(tasks + task)[lane];
+    std::uint32_t index = units::none;
+    if (unit < todo_.units) {
+      const Task* tasks = todo_.first();
+      const std::uint32_t stride = to_.stride;
+      const auto indexed = [&](std::uint32_t i) { return to_.first_units[i]; };
+      const std::uint32_t near = find_last(to_.near, to_.indexed - 1, unit, indexed);
+      std::uint32_t task = near * stride, first_unit = to_.first_units[near];
+      if (stride != 1) {
+        const auto each = [&](std::uint32_t i) { return tasks[i].first_unit; };
+        task = find_last(task, min(task + stride, todo_.count) - 1, unit, each);
+        first_unit = tasks[task].first_unit;
+      }
+      index = unit - first_unit;
+      if (lane < sizeof(Task) / 4) word_ = reinterpret_cast<const std::uint32_t*>(tasks + task)[lane];
+      __syncwarp();
+      if (lane == 0) to_.near = near;
+    }
+    if (lane == 0) to_.indices[slot] = index;
+    if (lane == 0) to_.requested = slot;
+    __syncwarp();
   }
 
   /// Writes what was requested to its slot.
   __device__ void publish() {
-    const std::uint32_t lane = threadIdx.x % 32;
-    if (slot_ == block_units<Task>::none) return;
-    if (lane < sizeof(Task) / 4) reinterpret_cast<std::uint32_t*>(to_.tasks[slot_])[lane] = word_;
-    if (lane == 0) to_.indices[slot_] = index_;
-    slot_ = block_units<Task>::none;
+    const std::uint32_t lane = threadIdx.x % 32, slot = to_.requested;
+    if (slot == units::none) return;
+    if (lane < sizeof(Task) / 4) reinterpret_cast<std::uint32_t*>(to_.tasks[slot])[lane] = word_;
+    shift_source(todo_, *reinterpret_cast<Task*>(to_.tasks[slot]));
+    __syncwarp();
+    if (lane == 0) to_.requested = units::none;
   }
 
  private:
   const work<Task>& todo_;
-  block_units<Task>& to_;
+  units& to_;
   std::uint32_t next_;      ///< lane 0: the unit that comes next
-  std::uint32_t near_ = 0;  ///< where in the index the unit requested last was found
-  std::uint32_t slot_ = block_units<Task>::none;
-  std::uint32_t index_ = 0;
   std::uint32_t word_ = 0;  ///< of the task, one a lane
 };
 

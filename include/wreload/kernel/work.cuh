@@ -126,6 +126,17 @@ __device__ std::uint32_t find_last(std::uint32_t low, std::uint32_t last, std::u
   return low;
 }
 
+/// Where a kept table meets a new bucket: moves the source of a task that one warp has written to shared memory.
+template <class Task>
+__device__ void shift_source(const work<Task>& todo, Task& task) {
+  if constexpr (has_source<Task>) {
+    if (todo.source_shift == 0) return;
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) task.source += todo.source_shift;
+    __syncwarp();
+  }
+}
+
 /// Calls `unit(task, index inside the task)` in each warp for the units dealt to it: the first by its number, the
 /// others by a shared counter, asked one unit ahead. (A fixed stride leaves the multiprocessors far from their memory
 /// behind.) The task lies in shared memory: its fields cost no registers.
@@ -150,12 +161,7 @@ __device__ void for_each_unit(const work<Task>& todo, Unit&& unit) {
       const auto* words = reinterpret_cast<const std::uint32_t*>(tasks + index);
       for (std::uint32_t i = lane; i < sizeof(Task) / 4; i += 32) reinterpret_cast<std::uint32_t*>(mine)[i] = words[i];
       __syncwarp();
-      if constexpr (has_source<Task>) {
-        if (todo.source_shift != 0) {
-          if (lane == 0) reinterpret_cast<Task*>(mine)->source += todo.source_shift;
-          __syncwarp();
-        }
-      }
+      shift_source(todo, *reinterpret_cast<Task*>(mine));
     }
     unit(task, at - task.first_unit);
     at = gridDim.x * (BlockThreads / 32) + __shfl_sync(0xFFFFFFFFU, dealt, 0);

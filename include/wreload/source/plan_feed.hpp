@@ -88,7 +88,7 @@ class feed_planner {
   template <class Visit>
   void for_each_box(const source_record& source, Visit&& visit) const {
     std::vector<row_range> rows;
-    rect hull = at(records_.landings, source.landings.front()).needed;
+    rect hull = at(records_.landings, source.landings[0]).needed;
     for (const std::int32_t l : source.landings) {
       const rect& needed = at(records_.landings, l).needed;
       rows.push_back({needed.row_begin, needed.row_end});

@@ -28,6 +28,8 @@ class aside_memory {
     space_.add(given_.lent.data(), static_cast<std::int64_t>(given_.lent.size()));
     return {};
   }
+  /// Another block of the executor's that goes back with these.
+  void own(std::byte* block) { blocks_.push_back(block); }
   bool or_direct() const { return given_.or_direct; }
 
   /// Null where there is none.

@@ -120,8 +120,8 @@ class landed_digests {
       const landing_record& landing = at(core_.records.landings, l);
       auto next = found_.begin() + at(first_, l);
       for_each_tile(landing, [&](const rect& part) {
-        list.push_back({at(core_.records.params, landing.param).name(), at(core_.records.sources, landing.source).name,
-                        part, *next++});
+        list.push_back({at(core_.records.params, landing.param).name(),
+                        std::string(at(core_.records.sources, landing.source).name), part, *next++});
       });
     }
   }

@@ -234,8 +234,10 @@ class basic_ledger {
   void enter(std::span<const claim> claims) {
     is_used_ = true;
     for (const claim& part : claims) {
-      form(part.to_group ? at(together_, landing(part.landing).twins) : at(arrived_, part.landing), part.stored)
-          .insert(part.part);
+      if (part.to_group)
+        together_.insert(landing(part.landing).twins, part.stored, part.part, landing(part.landing).needed);
+      else
+        arrived_.insert(part.landing, part.stored, part.part, landing(part.landing).needed);
       at(written_, part.source) = 1;
     }
   }

@@ -90,7 +90,7 @@ class session {
     if (landed_digests_) {
       std::byte* memory = nullptr;
       const status failed = landed_digests_->open(&memory);
-      if (memory != nullptr) blocks_.push_back(memory);
+      if (memory != nullptr) memory_.own(memory);
       if (!failed.ok()) return failed;
     }
     if (mode_ == update_mode::direct || mode_ == update_mode::layerwise) core_.state = model_state::updating;
@@ -376,7 +376,7 @@ class session {
   }
 
   bool goes_live(std::int32_t landing) const { return at(is_direct_, core_.records.layer_of(landing)) != 0; }
-  const std::string& source_of(std::int32_t landing) const {
+  std::string_view source_of(std::int32_t landing) const {
     return at(core_.records.sources, at(core_.records.landings, landing).source).name;
   }
   void touch(std::int32_t landing) { at(is_touched_, core_.records.layer_of(landing)) = 1; }
