@@ -10,6 +10,7 @@
 
 #include "../core/on_use.hpp"
 #include "bucket.hpp"
+#include "intake.hpp"
 #include "model_core.hpp"
 #include "post_load.hpp"
 
