@@ -221,6 +221,8 @@ TEST_CASE_TEMPLATE_DEFINE("buckets: any difference in the middle of a replay", E
       }
       case difference::aborted: must(open.abort()); break;
     }
+    if (what == difference::more_bytes || what == difference::misaligned)
+      demand_replayed(open.report(), come);
     if (open.is_open()) {
       must(open.finish());
       tested.demand_cold(b);

@@ -548,7 +548,8 @@ class basic_cuda_executor {
         kernel::launch(function, blocks, Choice::block_threads, on.stream_, tasks.todo, parameters...);
     if (status failed = check(error, "cudaLaunchKernel"); !failed.ok()) return failed;
     tasks.id = {};  // the device ends the record now
-    if (on.kept_ != nullptr && on.kept_->whole) on.kept_->add(function, blocks, Choice::block_threads, tasks.todo, parameters...);
+    if (on.kept_ != nullptr && on.kept_->whole)
+      on.kept_->add(function, blocks, Choice::block_threads, tasks.todo, parameters...);
     tasks.window = nullptr;
     tasks.window_left = 0;
     launches_.fetch_add(1, std::memory_order_relaxed);

@@ -109,6 +109,18 @@ status warn_unequal_shards(model_core<Executor>& core, typename Executor::lane& 
   return {};
 }
 
+/// Tensors of the scope that did not come.
+template <executor Executor>
+std::int64_t count_not_sent(const model_core<Executor>& core) {
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < core.records.sources.size(); ++i) {
+    const auto id = static_cast<std::int32_t>(i);
+    count += core.books.is_declared_source(id) && !core.books.arrived(id);
+  }
+  return count;
+}
+
+/// Params that are derived by a map.
 template <executor Executor>
 alias_count count_aliases(const model_core<Executor>& core) {
   alias_count into;

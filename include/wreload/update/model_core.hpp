@@ -48,6 +48,12 @@ struct alias_count {
   std::int64_t aliased = 0;
   std::int64_t bound = 0;
   std::int64_t shared_bytes = 0;
+
+  void set(report& to) const {
+    to.aliased = aliased;
+    to.bound = bound;
+    to.shared_bytes = shared_bytes;
+  }
 };
 
 /// State of a model. `lock` guards the ledger and the update's books; executors are called outside it, except where

@@ -14,7 +14,7 @@
 namespace wreload::detail {
 
 /// What one bucket did, as tables of the executor; and what it brought, for an update that leaves the plan. The host keeps
-/// some 130 bytes a tensor (the host executor: 240).
+/// 72 bytes a tensor that has one landing (the host executor 88 more).
 template <class Executor>
 struct planned_bucket {
   template <class T>

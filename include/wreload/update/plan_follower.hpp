@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "../core/on_use.hpp"
 #include "bucket.hpp"
+#include "intake.hpp"
 #include "model_core.hpp"
 #include "post_load.hpp"
 
@@ -38,7 +40,7 @@ class plan_follower {
 
   bool follows() const { return follows_; }
   bool has_all() const { return follows_ && count_ == has_come_.size(); }
-  const update_plan<Executor>& plan() const { return *core_.plan; }
+  const vector<planned_step<Executor>>& recorded_steps() const { return core_.plan->steps; }
 
   /// The bucket of the plan that this one is, marked as come; null at any difference.
   const planned* follow(const bucket& from, std::uint64_t manifest, event_ref ready) {
@@ -56,9 +58,20 @@ class plan_follower {
     return &*found;
   }
 
-  /// How far a bucket lies from where it was when it was recorded.
-  static std::ptrdiff_t shift(const planned& known, const bucket& from) {
-    return static_cast<std::ptrdiff_t>(reinterpret_cast<std::uintptr_t>(from.data) - known.address);
+  /// Enqueues a bucket of the plan. Not under the lock.
+  status replay(typename Executor::lane& lane, const planned& known, const bucket& from, event_ref ready) {
+    if (ready.handle != nullptr)
+      if (status failed = core_.run.wait_for(lane, ready); !failed.ok()) return failed;
+    return core_.run.replay(lane, known.table, shift(known, from));
+  }
+
+  /// What the update reports and touches in the end, as it was for the plan. Requires: `has_all`.
+  void conclude(report& done, vector<std::uint8_t>& touched) const {
+    const update_plan<Executor>& plan = *core_.plan;
+    for (const std::int32_t layer : plan.layers) at(touched, layer) = 1;
+    done.converted_rows = plan.converted_rows;
+    done.fused_rows = plan.fused_rows;
+    done.not_sent = plan.not_sent;
   }
 
   /// The update is like any other from here on: enters what has come. `touched`: per layer.
@@ -66,6 +79,7 @@ class plan_follower {
     may_follow_ = false;
     if (!std::exchange(follows_, false)) return;
     load_tally().set(counted);
+    counted.not_sent = 0;
     for (std::size_t i = 0; i < has_come_.size(); ++i) {
       if (has_come_[i] == 0) continue;
       const planned& each = core_.plan->buckets[i];
@@ -94,8 +108,10 @@ class plan_follower {
     into.pieces = from.pieces.size();
     into.memory = from.pieces.empty() ? memory_kind::pageable : from.pieces.front().tensor.memory;
     for (const piece& each : from.pieces) into.any_pageable |= each.tensor.memory == memory_kind::pageable;
-    for (const claim& part : load.work.claims)
-      if (part.landing != no_index) into.claims.push_back(part);
+    const auto is_of_landing = [](const claim& part) { return part.landing != no_index; };
+    const auto& claims = load.work.claims;
+    into.claims.reserve(static_cast<std::size_t>(std::count_if(claims.begin(), claims.end(), is_of_landing)));
+    std::copy_if(claims.begin(), claims.end(), std::back_inserter(into.claims), is_of_landing);
     into.counted = load.counted;
     into.shares_bytes = shares_bytes;
     into.writes = !load.work.lands.empty() || !into.fused.empty();
@@ -150,6 +166,11 @@ class plan_follower {
  private:
   /// What a recorded task assumes of its source: no path reads more than 16 bytes at a time.
   static constexpr std::ptrdiff_t alignment = 16;
+
+  /// How far a bucket lies from where it was when it was recorded.
+  static std::ptrdiff_t shift(const planned& known, const bucket& from) {
+    return static_cast<std::ptrdiff_t>(reinterpret_cast<std::uintptr_t>(from.data) - known.address);
+  }
 
   static bool is_like(const planned& known, const bucket& from, event_ref ready) {
     const bool is_read_at_once = known.any_pageable && ready.handle != nullptr;

@@ -128,12 +128,17 @@ class session {
         running_.fetch_add(1, std::memory_order_relaxed);
         if (known->shares_bytes) {
           const status failed = follow_last(lane);
-          return end_load(lane, failed.ok() ? replay(lane, *known, from, ready) : failed);
+          return end_load(lane, failed.ok() ? follower_.replay(lane.lane, *known, from, ready) : failed);
         }
       }
     }
-    if (known == nullptr) return load_anew(lane, from, manifest, ready);
-    const status enqueued = replay(lane, *known, from, ready);
+    if (known == nullptr) {
+      const status refused = point_into(from, lane.pieces);
+      if (refused.ok()) return load(lane, lane.pieces, ready, &from, manifest);
+      const lock_scope guard(core_.lock);
+      return note(refused);
+    }
+    const status enqueued = follower_.replay(lane.lane, *known, from, ready);
     if (enqueued.ok()) return end_load(lane, {});
     const lock_scope guard(core_.lock);
     return end_load(lane, enqueued);
@@ -162,7 +167,7 @@ class session {
       const admission& work = lane.load.work;
       core_.books.note_written(work.claims);
       if (work.lands.empty() && work.compares.empty() && lane.fused.empty()) {
-        if (lane.records) follower_.add(static_cast<planned_bucket<Executor>&&>(lane.recorded));
+        keep_recorded(lane);
         return {};
       }
       running_.fetch_add(1, std::memory_order_relaxed);
@@ -481,11 +486,14 @@ class session {
     return {};
   }
 
+  void keep_recorded(lane_state<Executor>& lane) {
+    if (std::exchange(lane.records, false)) follower_.add(static_cast<planned_bucket<Executor>&&>(lane.recorded));
+  }
+
   /// Ends a load; under the lock if it failed or is recorded.
   status end_load(lane_state<Executor>& lane, const status& enqueued) {
     status result = enqueued.ok() ? enqueued : fail(enqueued);
-    if (std::exchange(lane.records, false) && result.ok())
-      follower_.add(static_cast<planned_bucket<Executor>&&>(lane.recorded));
+    if (result.ok()) keep_recorded(lane);
     if (running_.fetch_sub(1) == 1) running_.notify_all();
     return result;
   }
@@ -645,28 +653,10 @@ class session {
     if (!in_bucket) follower_.stop_recording();
   }
 
-  status load_anew(lane_state<Executor>& lane, const bucket& from, std::uint64_t manifest, event_ref ready) {
-    if (status refused = point_into(from, lane.pieces); !refused.ok()) {
-      const lock_scope guard(core_.lock);
-      return note(refused);
-    }
-    return load(lane, lane.pieces, ready, &from, manifest);
-  }
-
-  status replay(lane_state<Executor>& lane, const planned_bucket<Executor>& known, const bucket& from, event_ref ready) {
-    if (ready.handle != nullptr)
-      if (status failed = core_.run.wait_for(lane.lane, ready); !failed.ok()) return failed;
-    return core_.run.replay(lane.lane, known.table, follower_.shift(known, from));
-  }
-
   /// All buckets of the plan have come: the scope is closed, as it was for the update that made the plan.
   status prepare_planned() {
-    if (status failed = join_lanes(main_lane()); !failed.ok()) return failed;
-    const update_plan<Executor>& plan = follower_.plan();
-    for (const std::int32_t layer : plan.layers) at(is_touched_, layer) = 1;
-    report_.converted_rows = plan.converted_rows;
-    report_.fused_rows = plan.fused_rows;
-    return {};
+    follower_.conclude(report_, is_touched_);
+    return join_lanes(main_lane());
   }
 
   status prepare_loaded() {
@@ -700,8 +690,8 @@ class session {
   status enqueue_commit() {
     typename Executor::lane& lane = main_lane().lane;
     if (follower_.follows()) {
-      if (!follower_.plan().steps.empty()) note_live_write();
-      return post_load_.replay(lane, follower_.plan().steps);
+      if (!follower_.recorded_steps().empty()) note_live_write();
+      return post_load_.replay(lane, follower_.recorded_steps());
     }
     status failed = land_and_combine(main_lane(), due_layers_, follower_.steps());
     if (failed.ok()) failed = compare_shards(core_, lane, offset_);
@@ -770,15 +760,8 @@ class session {
 
   void close(ending how) {
     const bool succeeded = how == ending::published;
-    if (follower_.follows()) report_.not_sent = follower_.plan().not_sent;
-    if (succeeded && !follower_.follows())
-      for (std::size_t s = 0; s < core_.records.sources.size(); ++s) {
-        const auto id = static_cast<std::int32_t>(s);
-        report_.not_sent += core_.books.is_declared_source(id) && !core_.books.arrived(id);
-      }
-    report_.aliased = core_.aliases.aliased;
-    report_.bound = core_.aliases.bound;
-    report_.shared_bytes = core_.aliases.shared_bytes;
+    if (succeeded && !follower_.follows()) report_.not_sent = count_not_sent(core_);
+    core_.aliases.set(report_);
     report_.launches = core_.run.launches() - launches_;
     report_.staged_bytes = staging_.space().peak();
     report_.peak_extra_device_bytes = core_.run.allocated_bytes() - core_.sealed_bytes;
