@@ -83,7 +83,8 @@ inline digest_task make_task(const digest_job& job, const storage_map* map, cons
   return task;
 }
 
-/// Makes the task of a landing's source (see `detail::digest_of_source`) land it, too; or returns false: it only reads.
+/// Makes the task of a landing's source (see `detail::digest_of_source`; not of a transposed one) land it, too; or returns
+/// false: it only reads.
 inline bool land_with(digest_task& task, const land_job& job, const storage_map* map, const storage_map* device_map) {
   if (job.from != job.to || task.source_col_stride_bytes != 0 || (map != nullptr && !keeps_rows(*map))) return false;
   std::byte* destination = job.destination + (map == nullptr ? 0 : job.map_col * task.element_bytes);
