@@ -7,6 +7,7 @@ namespace wreload::test {
 
 TEST_CASE_TEMPLATE_INVOKE(landed_digests_cuts, cuda_executor);
 TEST_CASE_TEMPLATE_INVOKE(landed_digests_tiles, cuda_executor);
+TEST_CASE_TEMPLATE_INVOKE(landed_digests_ranks, cuda_executor);
 TEST_CASE_TEMPLATE_INVOKE(landed_digests_corrupt, cuda_executor);
 TEST_CASE_TEMPLATE_INVOKE(landed_digests_uncounted, cuda_executor);
 TEST_CASE_TEMPLATE_INVOKE(landed_digests_twins, cuda_executor);

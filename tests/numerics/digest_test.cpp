@@ -1,6 +1,7 @@
 // Digests add up over any cut, and show what they should show.
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <utility>
@@ -162,6 +163,16 @@ TEST_CASE("a swap of two elements of 1 or 2 bytes always shows: all weights of a
       weights.push_back(wr::digest_row_weight(row) * wr::digest_half_weight(half) << 15);
   std::sort(weights.begin(), weights.end());
   CHECK(std::adjacent_find(weights.begin(), weights.end()) == weights.end());
+}
+
+TEST_CASE("weights use all of their bits") {
+  for (int bit = 1; bit < 64; ++bit) {
+    int rows = 0, halves = 0;
+    for (std::uint32_t i = 0; i < 256; ++i) rows += static_cast<int>(wr::digest_row_weight(i) >> bit & 1);
+    for (std::uint32_t i = 0; i < 16384; ++i) halves += static_cast<int>(wr::digest_half_weight(i) >> bit & 1);
+    CHECK(std::abs(rows - 128) < 40);      // one standard deviation is 8
+    CHECK(std::abs(halves - 8192) < 320);  // and 64
+  }
 }
 
 TEST_CASE("random corruption and random exchanges are never missed") {

@@ -121,8 +121,8 @@ TEST_CASE_TEMPLATE_DEFINE("digests of landings: tensors of several tiles, in pie
       }
       // Rows [0, 1), then the others, each cut at a column that is no multiple of anything.
       const std::int64_t rows = whole.extents[0], cols = whole.extents[1], cut = cols * 2 / 3, element = bytes_of(whole.type);
-      for (const auto [row, row_end] : {std::pair{rows > 1 ? 1 : 0, static_cast<int>(rows)}, std::pair{0, rows > 1 ? 1 : 0}})
-        for (const auto [col, col_end] : {std::pair{cut, cols}, std::pair{std::int64_t{0}, cut}}) {
+      for (const auto& [row, row_end] : {std::pair{rows > 1 ? 1 : 0, static_cast<int>(rows)}, std::pair{0, rows > 1 ? 1 : 0}})
+        for (const auto& [col, col_end] : {std::pair{cut, cols}, std::pair{std::int64_t{0}, cut}}) {
           tensor_ref part = whole;
           part.data = static_cast<const std::byte*>(whole.data) + (row * cols + col) * element;
           part.extents = {row_end - row, col_end - col};
@@ -136,6 +136,40 @@ TEST_CASE_TEMPLATE_DEFINE("digests of landings: tensors of several tiles, in pie
     CHECK(check_landed(tested, open, all).size() == all.size());
     CHECK(tested.difference(all) == "");
   }
+}
+
+TEST_CASE_TEMPLATE_DEFINE("digests of landings: a rank's part; the parts of two ranks add up to the sender's", Executor, landed_digests_ranks) {
+  using place = std::tuple<std::string, std::int64_t, std::int64_t>;
+  std::map<place, std::uint64_t> sums;
+  const auto add = [&sums](const digest_list& list, std::uint64_t sign) {
+    for (const tile_digest& tile : list) sums[{tile.source, tile.part.row_begin / 256, tile.part.col_begin / 4096}] += sign * tile.sum;
+  };
+  for (int rank = 0; rank < 2; ++rank) {
+    reference::layer rows = plain("rows", {1200, 5}), fp8 = linear("fp8", {whole_shard("fp8", 9, reference::cut::row)}, 9000);
+    rows.shards[0].split = reference::cut::column;
+    for (reference::layer* each : {&rows, &fp8}) each->tp_size = 2, each->tp_rank = rank;
+    engine<Executor> tested({rows, fp8});
+    const auto all = random_checkpoint(tested.layers(), 4);
+    const digest_list told = told_of(all);
+    update<Executor> open = start_in(tested, {.mode = update_mode::direct, .digests = told});
+    must(tested.send(open, all));
+    must(open.finish());
+    // Whole here: two of the 5 tiles down of `rows`, one of the 3 across of the weight, none of the scales'.
+    CHECK(open.report().digests_checked == 3);
+    CHECK(open.report().digests_checked + open.report().digests_unchecked == static_cast<std::int64_t>(told.size()));
+    CHECK(check_landed(tested, open, all).size() == 3);
+    if (rank == 0) add(told, ~std::uint64_t{0});
+    digest_list landed;
+    must(open.landed_digests(&landed));
+    add(landed, 1);
+    auto sent = all;
+    const std::size_t at = rank == 0 ? 0 : sent.at("rows").bytes.size() - 1;  // in a tile that is whole here
+    sent.at("rows").bytes[at] ^= std::byte{2};
+    update<Executor> again = start_in(tested, {.mode = update_mode::direct, .digests = told});
+    must(tested.send(again, sent));
+    check_refused(again.finish(), error_code::corrupt, "rows");
+  }
+  for (const auto& [where, sum] : sums) CHECK_MESSAGE(sum == 0, std::get<0>(where));
 }
 
 TEST_CASE_TEMPLATE_DEFINE("digests of landings: a corrupt byte is refused by name; retracted and sent again, it succeeds", Executor,

@@ -4,6 +4,7 @@ namespace wreload::test {
 
 TEST_CASE_TEMPLATE_INVOKE(landed_digests_cuts, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(landed_digests_tiles, host_executor);
+TEST_CASE_TEMPLATE_INVOKE(landed_digests_ranks, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(landed_digests_corrupt, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(landed_digests_uncounted, host_executor);
 TEST_CASE_TEMPLATE_INVOKE(landed_digests_twins, host_executor);

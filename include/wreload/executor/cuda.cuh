@@ -829,7 +829,8 @@ status basic_cuda_executor<Use>::land_digested(lane& on, std::span<const land_jo
       kernel::digest_task task =
           kernel::make_task(detail::digest_of_source(job, where), static_cast<const storage_map*>(nullptr), nullptr,
                             where.sums + detail::first_sum(where), where.tiles_across);
-      const bool lands = !is_staged && kernel::land_with(task, job, map, device_map(job.map));
+      const bool lands = !is_staged && !where.is_transposed &&
+                         kernel::land_with(task, job, map, device_map(job.map));
       if (status failed = add(on, digests, task, left, flush_digests); lands || !failed.ok()) return failed;
       return add(on, landings, kernel::make_task(job, map, device_map(job.map)), left, flush);
     };

@@ -33,9 +33,12 @@ namespace detail {
 /// Rows [row, row + rows) x columns [col, col + cols) of a job.
 constexpr digest_job cut(digest_job job, std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols) {
   const std::int64_t col_stride = job.col_stride_bytes == 0 ? job.element_bytes : job.col_stride_bytes;
-  if (job.map == unmapped) job.data += row * job.row_stride_bytes + col * col_stride;
-  job.map_row += row;
-  job.map_col += col;
+  if (job.map == unmapped) {
+    job.data += row * job.row_stride_bytes + col * col_stride;
+  } else {
+    job.map_row += row;
+    job.map_col += col;
+  }
   job.row += row;
   job.col += col;
   job.rows = rows;

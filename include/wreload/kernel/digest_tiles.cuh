@@ -83,7 +83,8 @@ inline digest_task make_task(const digest_job& job, const storage_map* map, cons
   return task;
 }
 
-/// Makes the task of a landing's source (see `detail::digest_of_source`) land it, too; or returns false: it only reads.
+/// Makes the task of a landing's source (see `detail::digest_of_source`; not of a transposed one) land it, too; or returns
+/// false: it only reads.
 inline bool land_with(digest_task& task, const land_job& job, const storage_map* map, const storage_map* device_map) {
   if (job.from != job.to || task.source_col_stride_bytes != 0 || (map != nullptr && !keeps_rows(*map))) return false;
   std::byte* destination = job.destination + (map == nullptr ? 0 : job.map_col * task.element_bytes);
@@ -149,15 +150,17 @@ __device__ inline std::uint64_t halves_share(const digest_task& task, const std:
   return sum;
 }
 
-/// A sum of weight * word mod 2^64, in two multiply-adds a word: no carry goes from one to the other.
+/// A sum of weight * word mod 2^64, in two multiply-adds a word: the upper half of the weight has a sum of its own. (Written
+/// out with a carry, ptxas makes one wide multiply-add of the first; left to itself it splits that in three.)
 struct weighted {
-  std::uint64_t low = 0;
-  std::uint32_t high = 0;
+  std::uint32_t low = 0, carried = 0, high = 0;
   __device__ void add(std::uint64_t weight, std::uint32_t word) {
-    asm("mad.wide.u32 %0, %1, %2, %0;" : "+l"(low) : "r"(static_cast<std::uint32_t>(weight)), "r"(word));
+    asm("mad.lo.cc.u32 %0, %2, %3, %0;\n\tmadc.hi.u32 %1, %2, %3, %1;"
+        : "+r"(low), "+r"(carried)
+        : "r"(static_cast<std::uint32_t>(weight)), "r"(word));
     high += static_cast<std::uint32_t>(weight >> 32) * word;
   }
-  __device__ std::uint64_t sum() const { return low + (std::uint64_t{high} << 32); }
+  __device__ std::uint64_t sum() const { return low + (std::uint64_t{carried + high} << 32); }
 };
 
 /// This lane's share of the vectors of a unit: one column of 16 bytes, `at.begin` its first, where `mine`. Row weights are
