@@ -1,0 +1,422 @@
+#include <wreload/source/feed.hpp>
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+#include "../property.hpp"
+#include "../update/generators.hpp"
+#include "late_pages.hpp"
+
+namespace fs = std::filesystem;
+
+namespace wreload::test {
+namespace {
+
+/// A checkpoint of the reference as files; data begins anywhere and tensors lie in any order, without alignment.
+class files {
+ public:
+  files(const reference::checkpoint& all, int count, std::uint64_t seed) {
+    std::string name = (fs::temp_directory_path() / "wreload-feed-XXXXXX").string();
+    folder_ = ::mkdtemp(name.data());
+    noise random(seed);
+    std::vector<std::vector<std::pair<std::string, const reference::tensor*>>> split(static_cast<std::size_t>(count));
+    for (const auto& [tensor, value] : all) {
+      auto& into = split[static_cast<std::size_t>(random.below(count))];
+      into.insert(into.begin() + random.below(static_cast<std::int64_t>(into.size()) + 1), {tensor, &value});
+    }
+    for (std::size_t i = 0; i < split.size(); ++i) write(i, split[i], random);
+    must(opened_.open(folder_.string()));
+  }
+  files(const files&) = delete;
+  ~files() { fs::remove_all(folder_); }
+
+  const checkpoint& operator*() const { return opened_; }
+  std::span<const checkpoint_tensor> tensors() const { return opened_.tensors(); }
+  std::int64_t bytes() const {
+    std::int64_t total = 0;
+    for (const checkpoint_tensor& each : tensors()) total += each.tensor.bytes();
+    return total;
+  }
+
+ private:
+  template <class List>
+  void write(std::size_t index, const List& tensors, noise& random) {
+    std::string header = "{", data;
+    for (const auto& [name, value] : tensors) {
+      const std::size_t begin = data.size();
+      data.append(reinterpret_cast<const char*>(value->bytes.data()), value->bytes.size());
+      header += (header.size() > 1 ? ",\"" : "\"") + name + "\":{\"dtype\":\"" + std::string(name_of(value->type)) +
+                "\",\"shape\":" + to_string(shape_of(value->sizes)) + ",\"data_offsets\":[" + std::to_string(begin) + "," +
+                std::to_string(data.size()) + "]}";
+    }
+    header += "}" + std::string(static_cast<std::size_t>(random.below(9)), ' ');
+    std::ofstream out(folder_ / (std::to_string(index) + ".safetensors"), std::ios::binary);
+    for (unsigned i = 0; i < 8; ++i) out.put(static_cast<char>(header.size() >> (8U * i)));
+    out << header << data;
+  }
+
+  fs::path folder_ = {};
+  checkpoint opened_ = {};
+};
+
+/// Needed bytes, from the reference: of each tensor the rows that any element comes from, over the columns that any does.
+std::int64_t bytes_needed(const std::vector<reference::layer>& layers, const reference::checkpoint& all) {
+  struct need {
+    std::set<std::int64_t> rows = {};
+    std::int64_t first = 1 << 30, last = -1;
+  };
+  std::map<std::string, need> needs;
+  for (const reference::layer& layer : layers)
+    for (const reference::runtime_tensor& to : reference::runtime_of(layer))
+      for (const reference::origin& from : to.elements) {
+        if (from.source < 0) continue;
+        need& of = needs[to.sources[static_cast<std::size_t>(from.source)]];
+        of.rows.insert(from.row);
+        of.first = std::min(of.first, from.col);
+        of.last = std::max(of.last, from.col);
+      }
+  std::int64_t bytes = 0;
+  for (const auto& [name, of] : needs) {
+    const auto found = all.find(name);
+    if (found == all.end()) continue;
+    bytes += static_cast<std::int64_t>(of.rows.size()) * (of.last - of.first + 1) * bytes_of(found->second.type);
+  }
+  return bytes;
+}
+
+/// What a feed says while it works.
+struct heard {
+  std::vector<feed_progress> steps = {};
+  void operator()(const feed_progress& step) { steps.push_back(step); }
+  void check(const feed_report& told, std::size_t tensors) const {
+    for (std::size_t i = 1; i < steps.size(); ++i) {
+      demand(steps[i].bytes >= steps[i - 1].bytes && steps[i].tensors >= steps[i - 1].tensors, "progress went back");
+      demand(steps[i].total_bytes == steps[0].total_bytes, "the total changed");
+    }
+    demand(static_cast<std::int64_t>(steps.size()) == told.loads, "not one step a load");
+    if (tensors == 0) return;
+    demand(steps.back().bytes == told.needed_bytes && steps.back().total_bytes == told.needed_bytes, "bytes are left");
+    demand(steps.back().tensors == static_cast<std::int64_t>(tensors), "tensors are left");
+    demand(steps.back().total_tensors == static_cast<std::int64_t>(tensors), "another number of tensors");
+  }
+};
+
+/// What every plan must be.
+void check_plan(const feed_plan& plan, std::int64_t window_bytes) {
+  std::int64_t bytes = 0;
+  std::size_t next_piece = 0;
+  for (const feed_piece& each : plan.first) bytes += each.is_needed ? each.bytes() : 0;
+  for (const feed_batch& batch : plan.batches) {
+    demand(batch.first_piece == next_piece && batch.piece_count > 0, "a piece in no batch, or in two");
+    next_piece += batch.piece_count;
+    std::vector<std::pair<std::int64_t, std::int64_t>> taken;
+    for (const feed_piece& each : plan.pieces_of(batch)) {
+      bytes += each.bytes();
+      demand(each.end() - each.begin() <= window_bytes, "a piece larger than a window");
+      demand(each.slot_offset >= 0 && each.slot_offset + each.bytes() <= plan.slot_bytes, "a copy beyond its slot");
+      for (const auto& [begin, end] : taken)
+        demand(each.slot_offset >= end || each.slot_offset + each.bytes() <= begin, "copies that overlap");
+      taken.emplace_back(each.slot_offset, each.slot_offset + each.bytes());
+      for (const std::byte* at : {each.begin(), each.end() - 1}) {
+        bool held = false;
+        for (std::size_t w = batch.first_window; w <= batch.last_window; ++w)
+          for (const page_range& pages : plan.ranges_of(plan.windows[w])) held |= pages.begin <= at && at < pages.end;
+        demand(held, "a piece outside its batch's windows");
+      }
+    }
+  }
+  demand(next_piece == plan.pieces.size(), "pieces that no batch loads");
+  demand(bytes == plan.needed_bytes, "pieces that are not the needed bytes");
+  for (std::size_t w = 0; w < plan.windows.size(); ++w) {
+    std::int64_t size = 0;
+    for (const page_range& pages : plan.ranges_of(plan.windows[w])) size += pages.bytes();
+    demand(size > 0 && size <= std::max<std::int64_t>(window_bytes, 4096), "a window of another size");
+    demand(plan.windows[w].last_batch < plan.batches.size(), "a window that no batch reads");
+  }
+}
+
+std::int64_t draw_window() { return draw_small(0, 2) == 0 ? 4096 : draw(1, 30) * 4096; }
+
+/// One model with one large matrix, and all else small.
+std::vector<reference::layer> large_model(int tp_size = 1, reference::cut split = reference::cut::whole) {
+  std::vector<reference::layer> layers = {linear("big", {whole_shard("big", 512, split)}, 256, 128, 128),
+                                          plain("norm.weight", {7}), plain("table", {300, 40})};
+  layers[0].tp_size = tp_size;
+  layers[0].tp_rank = tp_size - 1;
+  return layers;
+}
+
+}  // namespace
+
+TEST_CASE("feed: law 1 on the host: any model, window and split arrives as a cold start, and only what is needed counts") {
+  property("a host feed loads a checkpoint", [] {
+    const std::vector<reference::layer> layers = draw_model();
+    const reference::checkpoint all = random_checkpoint(layers, draw_seed(), stored_as::mixed);
+    const files on_disk(all, static_cast<int>(draw_small(1, 3)), draw_seed());
+    engine<host_executor> to(layers, draw_small(0, 3));
+    const std::int64_t window = draw_window();
+    check_plan(plan_feed(to.model().records(), on_disk.tensors(), window), window);
+    host_feed feed({.window_bytes = window});
+    auto open = to.start();
+    feed_report told;
+    heard progress;
+    must(feed.send(to.model(), open, on_disk.tensors(), progress, &told));
+    must(open.finish());
+    to.demand_cold(all);
+    progress.check(told, on_disk.tensors().size());
+    demand(told.needed_bytes == bytes_needed(layers, all),
+           "needed " + std::to_string(told.needed_bytes) + ", the reference " + std::to_string(bytes_needed(layers, all)));
+    demand(told.needed_bytes + told.skipped_bytes == on_disk.bytes(), "bytes that are neither needed nor skipped");
+    demand(told.way() == "host" && told.first_bytes + told.host_bytes == told.needed_bytes, "another way");
+  });
+}
+
+TEST_CASE("feed: law 1 on a late device: pages are pinned before they are read and unpinned after, rings and windows reused") {
+  property("a late feed loads a checkpoint", [] {
+    const std::vector<reference::layer> layers = draw_model();
+    const reference::checkpoint all = random_checkpoint(layers, draw_seed(), stored_as::mixed);
+    const files on_disk(all, static_cast<int>(draw_small(1, 3)), draw_seed());
+    engine<host_executor> to(layers);
+    late_device device;
+    device.delay = static_cast<int>(draw_small(0, 4));
+    device.can_pin = static_cast<late_device::pins>(draw_small(0, 2));
+    feed_options options{.window_bytes = draw_window(), .threads = static_cast<int>(draw_small(1, 4))};
+    options.registers = !one_in(5);
+    options.ring_bytes = one_in(4) ? 0 : draw(6, 60) * 4096;
+    options.keep_registered = one_in(3);
+    std::vector<std::byte> window(static_cast<std::size_t>(draw(6, 60) * 4096));
+    if (draw_small(0, 1) == 1) options.device_window = device.window = window;
+    {
+      late_feed feed(options, device);
+      const int rounds = options.keep_registered ? 2 : 1;
+      for (int round = 0; round < rounds; ++round) {
+        auto open = to.start();
+        late_update late(open, device);
+        feed_report told;
+        heard progress;
+        const std::int64_t pins_before = device.pin_calls;
+        must(feed.send(to.model(), late, on_disk.tensors(), progress, &told));
+        for (const std::string& wrong : device.broken) demand(false, wrong);
+        demand(device.queue.empty(), "the feed did not wait for its last batch");
+        must(open.finish());
+        to.demand_cold(all);
+        progress.check(told, on_disk.tensors().size());
+        demand(told.first_bytes + told.registered_bytes + told.ring_bytes + told.host_bytes == told.needed_bytes,
+               "bytes that went no way");
+        if (!options.keep_registered) demand(device.pinned.empty(), "pages that are still pinned");
+        if (device.can_pin == late_device::pins::none || !options.registers)
+          demand(told.registered_bytes == 0, "registered without pins");
+        else if (device.can_pin == late_device::pins::all)
+          demand(told.ring_bytes == 0 && (round == 0 || device.pin_calls == pins_before), "pinned again");
+        demand(options.ring_bytes > 0 || told.ring_bytes == 0, "a ring without memory");
+      }
+    }
+    demand(device.pinned.empty(), "pages pinned for ever");
+    for (const std::string& wrong : device.broken) demand(false, wrong);
+  });
+}
+
+TEST_CASE("feed: a rank needs its slice of a matrix, and a matrix larger than a window is cut") {
+  for (const auto split : {reference::cut::column, reference::cut::row}) {
+    const std::vector<reference::layer> layers = large_model(4, split);
+    const reference::checkpoint all = random_checkpoint(layers, 5);
+    const files on_disk(all, 1, 6);
+    engine<host_executor> to(layers);
+    const feed_plan plan = plan_feed(to.model().records(), on_disk.tensors(), 16384);
+    check_plan(plan, 16384);
+    // A quarter of the matrix, and of its 4 x 2 scales the one row, or the one column, that the slice touches.
+    const std::int64_t scales = split == reference::cut::column ? 2 * 4 : 4 * 4;
+    CHECK(plan.needed_bytes == 512 * 256 / 4 + scales + 7 * 2 + 300 * 40 * 2);
+    CHECK(plan.skipped_bytes == on_disk.bytes() - plan.needed_bytes);
+    CHECK(plan.first.size() == 1);  // the scales
+    std::size_t cuts = 0;
+    for (const feed_piece& each : plan.pieces)
+      if (on_disk.tensors()[each.tensor].name == "big.weight") {
+        ++cuts;
+        CHECK(each.rows * each.row_bytes == each.part.extent.elements());
+        CHECK(each.part.extent[1] == (split == reference::cut::column ? 256 : 64));
+      }
+    CHECK(cuts >= (split == reference::cut::column ? 2 : 8));  // the rows of a column slice are apart
+  }
+}
+
+TEST_CASE("feed: a load that fails in the middle: its status comes back, nothing is read or pinned any more") {
+  const std::vector<reference::layer> layers = large_model();
+  const reference::checkpoint all = random_checkpoint(layers, 7);
+  const files on_disk(all, 2, 8);
+  for (const bool keeps : {false, true})
+    for (std::size_t at = 0; at < 20; at += 3) {
+      engine<host_executor> to(layers);
+      late_device device;
+      device.fail_at = at;
+      late_feed feed({.window_bytes = 8192, .threads = 3, .keep_registered = keeps, .ring_bytes = 0}, device);
+      auto open = to.start();
+      late_update late(open, device);
+      heard progress;
+      const status failed = feed.send(to.model(), late, on_disk.tensors(), progress);
+      CHECK(failed.code == error_code::duplicate);
+      CHECK(failed.param == "the load");
+      CHECK(progress.steps.size() == at);
+      CHECK(device.loads == at + 1);
+      CHECK(device.queue.empty());
+      CHECK(device.broken.empty());
+      CHECK((device.pinned.empty() || keeps));
+      feed.release();
+      CHECK(device.pinned.empty());
+      // The update is the caller's: it may still be completed, by another feed.
+      CHECK(open.is_open());
+      CHECK(open.abort().ok());
+    }
+}
+
+TEST_CASE("feed: law 5: a tensor that the model does not know, or knows otherwise, is refused before a byte is read") {
+  const std::vector<reference::layer> layers = large_model();
+  for (const bool unknown : {true, false}) {
+    reference::checkpoint all = random_checkpoint(layers, 9);
+    const std::string name = unknown ? "stranger" : "table";
+    all[name] = {dtype::bf16, {40, 300}, std::vector<std::byte>(40 * 300 * 2)};
+    const files on_disk(all, 1, 10);
+    engine<host_executor> to(layers);
+    late_device device;
+    late_feed feed({}, device);
+    auto open = to.start();
+    late_update late(open, device);
+    const status refused = feed.send(to.model(), late, on_disk.tensors());
+    check_refused(refused, unknown ? error_code::unknown_name : error_code::wrong_shape, name);
+    CHECK(device.pin_calls == 0);
+  }
+}
+
+TEST_CASE("feed: what is not needed is named to the update and not read") {
+  std::vector<reference::layer> layers = large_model();
+  reference::checkpoint all = random_checkpoint(layers, 11);
+  const reference::checkpoint needed = all;
+  all["vision.weight"] = {dtype::bf16, {400, 300}, std::vector<std::byte>(400 * 300 * 2)};
+  const files on_disk(all, 1, 12);
+  engine<host_executor> to(layers, 0, [](model<host_executor>& made) { made.ignore("vision.*"); });
+  late_device device;
+  late_feed feed({}, device);
+  auto open = to.start();
+  late_update late(open, device);
+  feed_report told;
+  must(feed.send(to.model(), late, on_disk.tensors(), &told));
+  must(open.finish());
+  to.demand_cold(needed);
+  CHECK(told.skipped_bytes == 400 * 300 * 2);
+  CHECK(open.report().ignored.tensors == 1);
+  CHECK(open.report().ignored.bytes == 400 * 300 * 2);
+}
+
+TEST_CASE("feed: pages that stay registered: other windows over them are pinned anew, the next file beside them") {
+  const std::vector<reference::layer> layers = large_model();
+  const reference::checkpoint a = random_checkpoint(layers, 13), b = random_checkpoint(layers, 14);
+  const files on_disk_a(a, 1, 15), on_disk_b(b, 1, 16);
+  engine<host_executor> to(layers);
+  late_device device;
+  late_feed feed({.window_bytes = 3 * 4096, .keep_registered = true}, device);
+  const auto send = [&](const files& from, std::span<const checkpoint_tensor> tensors) {
+    std::vector<std::string_view> names;
+    for (const checkpoint_tensor& each : tensors) names.push_back(each.name);
+    auto open = to.start(tensors.size() == from.tensors().size() ? start_options{}
+                                                                  : start_options{.scope = update_scope::partial(names)});
+    late_update late(open, device);
+    const std::int64_t before = device.pin_calls;
+    must(feed.send(to.model(), late, tensors));
+    must(open.finish());
+    return device.pin_calls - before;
+  };
+  CHECK(send(on_disk_a, on_disk_a.tensors()) > 10);
+  const std::int64_t kept = feed.kept_bytes();
+  CHECK(send(on_disk_b, on_disk_b.tensors()) > 10);
+  CHECK(feed.kept_bytes() > kept);
+  CHECK(send(on_disk_a, on_disk_a.tensors()) == 0);
+  to.demand_cold(a);
+  std::vector<checkpoint_tensor> some;
+  for (const checkpoint_tensor& each : on_disk_a.tensors())
+    if (each.name == "table") some.push_back(each);
+  CHECK(send(on_disk_a, some) > 0);  // windows that begin elsewhere
+  to.demand_cold(a);
+  feed.release();
+  CHECK(feed.kept_bytes() == 0);
+  CHECK(device.pinned.empty());
+  CHECK(device.broken.empty());
+}
+
+TEST_CASE("feed: pages that the caller has pinned are not pinned again") {
+  const std::vector<reference::layer> layers = large_model();
+  const reference::checkpoint all = random_checkpoint(layers, 17);
+  const files on_disk(all, 1, 18);
+  engine<host_executor> to(layers);
+  late_device device;
+  const auto whole = (*on_disk).tensors();
+  const std::byte* begin = detail::page_floor(static_cast<const std::byte*>(whole.front().tensor.data));
+  device.pinned[begin] = begin + (on_disk.bytes() / 4096 + 2) * 4096;
+  late_feed feed({.window_bytes = 8192, .already_pinned = true}, device);
+  auto open = to.start();
+  late_update late(open, device);
+  feed_report told;
+  must(feed.send(to.model(), late, on_disk.tensors(), &told));
+  must(open.finish());
+  to.demand_cold(all);
+  CHECK(device.pin_calls == 0);
+  CHECK(device.pinned.size() == 1);
+  CHECK(told.way() == "registered");
+  CHECK(device.broken.empty());
+}
+
+TEST_CASE("feed: a device that never reads: an update that ends elsewhere ends the feed, and its pages stay pinned") {
+  const std::vector<reference::layer> layers = large_model();
+  const reference::checkpoint all = random_checkpoint(layers, 19);
+  const files on_disk(all, 1, 20);
+  for (const bool through_ring : {false, true}) {
+    engine<host_executor> to(layers);
+    late_device device;
+    device.is_stuck = true;
+    late_feed feed({.window_bytes = 4096, .threads = 2, .registers = !through_ring, .most_wait_seconds = 0}, device);
+    auto open = to.start();
+    late_update late(open, device);
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      const std::lock_guard guard(device.lock);
+      device.open = false;
+    });
+    // With the ring's default size a window is a page here too: three slots.
+    const status failed = feed.send(to.model(), late, on_disk.tensors());
+    other.join();
+    CHECK(failed.code == error_code::aborted);
+    CHECK(device.pinned.empty() == through_ring);
+    CHECK((feed.kept_bytes() == 0) == through_ring);
+    device.queue.clear();  // the device has been cancelled
+    feed.release();
+    CHECK(device.pinned.empty());
+    CHECK(device.broken.empty());
+  }
+}
+
+TEST_CASE("feed: lent memory that is too small is refused") {
+  const std::vector<reference::layer> layers = large_model();
+  const reference::checkpoint all = random_checkpoint(layers, 21);
+  const files on_disk(all, 1, 22);
+  engine<host_executor> to(layers);
+  std::vector<std::byte> little(4096);
+  for (const bool ring : {false, true}) {
+    late_device device;
+    feed_options options;
+    (ring ? options.ring : options.device_window) = little;
+    late_feed feed(options, device);
+    auto open = to.start();
+    late_update late(open, device);
+    check_refused(feed.send(to.model(), late, on_disk.tensors()), error_code::bad_argument, "lent memory");
+    CHECK(device.loads == 0);
+  }
+}
+
+}  // namespace wreload::test
