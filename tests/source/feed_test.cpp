@@ -2,70 +2,18 @@
 
 #include <doctest/doctest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
 #include <string>
 #include <vector>
 
-#include <unistd.h>
-
 #include "../property.hpp"
 #include "../update/generators.hpp"
+#include "checkpoint_files.hpp"
 #include "late_pages.hpp"
-
-namespace fs = std::filesystem;
 
 namespace wreload::test {
 namespace {
-
-/// A checkpoint of the reference as files; data begins anywhere and tensors lie in any order, without alignment.
-class files {
- public:
-  files(const reference::checkpoint& all, int count, std::uint64_t seed) {
-    std::string name = (fs::temp_directory_path() / "wreload-feed-XXXXXX").string();
-    folder_ = ::mkdtemp(name.data());
-    noise random(seed);
-    std::vector<std::vector<std::pair<std::string, const reference::tensor*>>> split(static_cast<std::size_t>(count));
-    for (const auto& [tensor, value] : all) {
-      auto& into = split[static_cast<std::size_t>(random.below(count))];
-      into.insert(into.begin() + random.below(static_cast<std::int64_t>(into.size()) + 1), {tensor, &value});
-    }
-    for (std::size_t i = 0; i < split.size(); ++i) write(i, split[i], random);
-    must(opened_.open(folder_.string()));
-  }
-  files(const files&) = delete;
-  ~files() { fs::remove_all(folder_); }
-
-  const checkpoint& operator*() const { return opened_; }
-  std::span<const checkpoint_tensor> tensors() const { return opened_.tensors(); }
-  std::int64_t bytes() const {
-    std::int64_t total = 0;
-    for (const checkpoint_tensor& each : tensors()) total += each.tensor.bytes();
-    return total;
-  }
-
- private:
-  template <class List>
-  void write(std::size_t index, const List& tensors, noise& random) {
-    std::string header = "{", data;
-    for (const auto& [name, value] : tensors) {
-      const std::size_t begin = data.size();
-      data.append(reinterpret_cast<const char*>(value->bytes.data()), value->bytes.size());
-      header += (header.size() > 1 ? ",\"" : "\"") + name + "\":{\"dtype\":\"" + std::string(name_of(value->type)) +
-                "\",\"shape\":" + to_string(shape_of(value->sizes)) + ",\"data_offsets\":[" + std::to_string(begin) + "," +
-                std::to_string(data.size()) + "]}";
-    }
-    header += "}" + std::string(static_cast<std::size_t>(random.below(9)), ' ');
-    std::ofstream out(folder_ / (std::to_string(index) + ".safetensors"), std::ios::binary);
-    for (unsigned i = 0; i < 8; ++i) out.put(static_cast<char>(header.size() >> (8U * i)));
-    out << header << data;
-  }
-
-  fs::path folder_ = {};
-  checkpoint opened_ = {};
-};
 
 /// Needed bytes, from the reference: of each tensor the rows that any element comes from, over the columns that any does.
 std::int64_t bytes_needed(const std::vector<reference::layer>& layers, const reference::checkpoint& all) {
@@ -160,7 +108,7 @@ TEST_CASE("feed: law 1 on the host: any model, window and split arrives as a col
   property("a host feed loads a checkpoint", [] {
     const std::vector<reference::layer> layers = draw_model();
     const reference::checkpoint all = random_checkpoint(layers, draw_seed(), stored_as::mixed);
-    const files on_disk(all, static_cast<int>(draw_small(1, 3)), draw_seed());
+    const checkpoint_files on_disk(all, static_cast<int>(draw_small(1, 3)), draw_seed());
     engine<host_executor> to(layers, draw_small(0, 3));
     const std::int64_t window = draw_window();
     check_plan(plan_feed(to.model().records(), on_disk.tensors(), window), window);
@@ -183,7 +131,7 @@ TEST_CASE("feed: law 1 on a late device: pages are pinned before they are read a
   property("a late feed loads a checkpoint", [] {
     const std::vector<reference::layer> layers = draw_model();
     const reference::checkpoint all = random_checkpoint(layers, draw_seed(), stored_as::mixed);
-    const files on_disk(all, static_cast<int>(draw_small(1, 3)), draw_seed());
+    const checkpoint_files on_disk(all, static_cast<int>(draw_small(1, 3)), draw_seed());
     engine<host_executor> to(layers);
     late_device device;
     device.delay = static_cast<int>(draw_small(0, 4));
@@ -228,7 +176,7 @@ TEST_CASE("feed: a rank needs its slice of a matrix, and a matrix larger than a 
   for (const auto split : {reference::cut::column, reference::cut::row}) {
     const std::vector<reference::layer> layers = large_model(4, split);
     const reference::checkpoint all = random_checkpoint(layers, 5);
-    const files on_disk(all, 1, 6);
+    const checkpoint_files on_disk(all, 1, 6);
     engine<host_executor> to(layers);
     const feed_plan plan = plan_feed(to.model().records(), on_disk.tensors(), 16384);
     check_plan(plan, 16384);
@@ -251,7 +199,7 @@ TEST_CASE("feed: a rank needs its slice of a matrix, and a matrix larger than a 
 TEST_CASE("feed: a load that fails in the middle: its status comes back, nothing is read or pinned any more") {
   const std::vector<reference::layer> layers = large_model();
   const reference::checkpoint all = random_checkpoint(layers, 7);
-  const files on_disk(all, 2, 8);
+  const checkpoint_files on_disk(all, 2, 8);
   for (const bool keeps : {false, true})
     for (std::size_t at = 0; at < 20; at += 3) {
       engine<host_executor> to(layers);
@@ -283,7 +231,7 @@ TEST_CASE("feed: law 5: a tensor that the model does not know, or knows otherwis
     reference::checkpoint all = random_checkpoint(layers, 9);
     const std::string name = unknown ? "stranger" : "table";
     all[name] = {dtype::bf16, {40, 300}, std::vector<std::byte>(40 * 300 * 2)};
-    const files on_disk(all, 1, 10);
+    const checkpoint_files on_disk(all, 1, 10);
     engine<host_executor> to(layers);
     late_device device;
     late_feed feed({}, device);
@@ -300,7 +248,7 @@ TEST_CASE("feed: what is not needed is named to the update and not read") {
   reference::checkpoint all = random_checkpoint(layers, 11);
   const reference::checkpoint needed = all;
   all["vision.weight"] = {dtype::bf16, {400, 300}, std::vector<std::byte>(400 * 300 * 2)};
-  const files on_disk(all, 1, 12);
+  const checkpoint_files on_disk(all, 1, 12);
   engine<host_executor> to(layers, 0, [](model<host_executor>& made) { made.ignore("vision.*"); });
   late_device device;
   late_feed feed({}, device);
@@ -315,14 +263,41 @@ TEST_CASE("feed: what is not needed is named to the update and not read") {
   CHECK(open.report().ignored.bytes == 400 * 300 * 2);
 }
 
+TEST_CASE("feed: a copy may bring what lies between two pieces, if it is pinned") {
+  std::vector<reference::layer> layers;
+  reference::checkpoint all;
+  for (int i = 0; i < 20; ++i) {
+    layers.push_back(plain("t" + std::to_string(i), {150, 10}));
+    for (const char* stranger : {"vision.a", "vision.b"})
+      all[stranger + std::to_string(i)] = {dtype::u8, {4500}, std::vector<std::byte>(4500)};
+  }
+  for (const auto& [name, value] : random_checkpoint(layers, 23)) all[name] = value;
+  const checkpoint_files on_disk(all, 1, 24);
+  engine<host_executor> to(layers, 0, [](model<host_executor>& made) { made.ignore("vision.*"); });
+  late_device device;
+  std::vector<std::byte> window(4 << 20);
+  device.window = window;
+  late_feed feed({.device_window = window}, device);
+  auto open = to.start();
+  late_update late(open, device);
+  feed_report told;
+  must(feed.send(to.model(), late, on_disk.tensors(), &told));
+  must(open.finish());
+  CHECK(told.needed_bytes == 20 * 3000);
+  for (const auto& [name, value] : std::map(all))
+    if (name.starts_with("vision")) all.erase(name);
+  to.demand_cold(all);
+  CHECK(device.broken.empty());
+}
+
 TEST_CASE("feed: pages that stay registered: other windows over them are pinned anew, the next file beside them") {
   const std::vector<reference::layer> layers = large_model();
   const reference::checkpoint a = random_checkpoint(layers, 13), b = random_checkpoint(layers, 14);
-  const files on_disk_a(a, 1, 15), on_disk_b(b, 1, 16);
+  const checkpoint_files on_disk_a(a, 1, 15), on_disk_b(b, 1, 16);
   engine<host_executor> to(layers);
   late_device device;
   late_feed feed({.window_bytes = 3 * 4096, .keep_registered = true}, device);
-  const auto send = [&](const files& from, std::span<const checkpoint_tensor> tensors) {
+  const auto send = [&](const checkpoint_files& from, std::span<const checkpoint_tensor> tensors) {
     std::vector<std::string_view> names;
     for (const checkpoint_tensor& each : tensors) names.push_back(each.name);
     auto open = to.start(tensors.size() == from.tensors().size() ? start_options{}
@@ -353,7 +328,7 @@ TEST_CASE("feed: pages that stay registered: other windows over them are pinned 
 TEST_CASE("feed: pages that the caller has pinned are not pinned again") {
   const std::vector<reference::layer> layers = large_model();
   const reference::checkpoint all = random_checkpoint(layers, 17);
-  const files on_disk(all, 1, 18);
+  const checkpoint_files on_disk(all, 1, 18);
   engine<host_executor> to(layers);
   late_device device;
   const auto whole = (*on_disk).tensors();
@@ -375,7 +350,7 @@ TEST_CASE("feed: pages that the caller has pinned are not pinned again") {
 TEST_CASE("feed: a device that never reads: an update that ends elsewhere ends the feed, and its pages stay pinned") {
   const std::vector<reference::layer> layers = large_model();
   const reference::checkpoint all = random_checkpoint(layers, 19);
-  const files on_disk(all, 1, 20);
+  const checkpoint_files on_disk(all, 1, 20);
   for (const bool through_ring : {false, true}) {
     engine<host_executor> to(layers);
     late_device device;
@@ -404,7 +379,7 @@ TEST_CASE("feed: a device that never reads: an update that ends elsewhere ends t
 TEST_CASE("feed: lent memory that is too small is refused") {
   const std::vector<reference::layer> layers = large_model();
   const reference::checkpoint all = random_checkpoint(layers, 21);
-  const files on_disk(all, 1, 22);
+  const checkpoint_files on_disk(all, 1, 22);
   engine<host_executor> to(layers);
   std::vector<std::byte> little(4096);
   for (const bool ring : {false, true}) {

@@ -26,9 +26,6 @@ class late_device {
   bool is_stuck = false;    ///< never reads
   std::vector<std::string> broken = {};  ///< what the feed did wrong
   std::int64_t pin_calls = 0;
-  std::int64_t most_pinned = 0;
-  std::int64_t bytes_loaded = 0;
-  std::int64_t bytes_copied = 0;
   std::size_t loads = 0;
   std::size_t fail_at = ~std::size_t{0};  ///< load that is refused
   bool open = true;
@@ -48,7 +45,6 @@ class late_device {
     ++pin_calls;
     if (can_pin == pins::none || (can_pin == pins::some && pin_calls % 3 == 0)) return false;
     pinned[pages.begin] = pages.end;
-    most_pinned = std::max(most_pinned, static_cast<std::int64_t>(pinned.size()));
     return true;
   }
   void unpin(const page_range& pages) {
@@ -69,6 +65,12 @@ class late_device {
       begin = at->second;
     }
     return true;
+  }
+
+  bool lies_in_one(const std::byte* begin, const std::byte* end) const {
+    if (ring != nullptr && begin >= ring && end <= ring + ring_bytes) return true;
+    const auto at = pinned.upper_bound(begin);
+    return at != pinned.begin() && end <= std::prev(at)->second;
   }
 
   struct late_load {
@@ -128,7 +130,9 @@ class late_pages {
     const std::lock_guard guard(on_->lock);
     if (after >= 0) on_->complete(static_cast<std::size_t>(after));
     if (after >= static_cast<std::int64_t>(batch)) on_->complain("a copy behind a later batch");
-    for (const copy_run& run : runs)
+    for (const copy_run& run : runs) {
+      if (!on_->lies_in_one(run.from, run.from + (run.rows - 1) * run.row_stride_bytes + run.row_bytes))
+        on_->complain("a copy from two ranges that were pinned apart");
       for (std::int64_t row = 0; row < run.rows; ++row) {
         const std::byte* from = run.from + row * run.row_stride_bytes;
         std::byte* target = to + run.slot_offset + row * run.row_bytes;
@@ -136,8 +140,8 @@ class late_pages {
         if (target < on_->window.data() || target + run.row_bytes > on_->window.data() + on_->window.size())
           on_->complain("a copy beyond the lent window");
         std::memcpy(target, from, static_cast<std::size_t>(run.row_bytes));
-        on_->bytes_copied += run.row_bytes;
       }
+    }
     *ready = {on_};
     return {};
   }
@@ -181,7 +185,6 @@ class late_update {
     bool is_late = true;
     for (const piece& part : pieces) {
       const auto* begin = static_cast<const std::byte*>(part.tensor.data);
-      on_.bytes_loaded += part.tensor.bytes();
       is_late = is_late && part.tensor.memory != memory_kind::pageable;
       if (part.tensor.memory == memory_kind::pinned && !on_.is_pinned(begin, late_device::end_of(part.tensor)))
         on_.complain(std::string(part.name) + " is loaded from pages that are not pinned");

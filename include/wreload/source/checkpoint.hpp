@@ -51,9 +51,10 @@ class checkpoint {
   /// Errors: bad_file; the object then is as before. Besides what `safetensors_file::open` refuses: a path that is
   ///         neither, a folder without tensors, a name in two files, and an index that is not valid, leads out of the
   ///         folder, names a file or tensor that is not there, or leaves one out; a `config.json` that is not valid.
-  [[nodiscard]] status open(const std::string& path) {
+  [[nodiscard]] status open(const std::string& path, file_mapping how = file_mapping::read_only) {
     checkpoint opened;
     opened.path_ = path;
+    opened.mapping_ = how;
     struct ::stat facts = {};
     if (::stat(path.c_str(), &facts) != 0)
       return refuse(error_code::bad_file, path, "a safetensors file or a folder", detail::errno_text(errno));
@@ -111,7 +112,7 @@ class checkpoint {
     for (const std::string& path : paths) {
       const int file = static_cast<int>(files_.size());
       files_.emplace_back();
-      if (status result = files_.back().open(path); !result.ok()) return result;
+      if (status result = files_.back().open(path, mapping_); !result.ok()) return result;
       const auto entries = files_.back().entries();
       for (std::size_t i = 0; i < entries.size(); ++i)
         tensors_.push_back({entries[i].name, files_.back().tensor(i), file, entries[i].begin});
@@ -185,6 +186,7 @@ class checkpoint {
   }
 
   std::string path_;
+  file_mapping mapping_ = file_mapping::read_only;
   std::vector<safetensors_file> files_;
   std::vector<checkpoint_tensor> tensors_;
   std::vector<std::uint32_t> by_name_;

@@ -28,7 +28,8 @@ namespace wreload {
 ///                    has landed. With a device window or a ring at most a third of that
 ///   threads          that pin pages and fill the ring; at most as many windows are pinned at a time (and at least as many
 ///                    as one load reads: two or three)
-///   registers        pages of the files are pinned where they lie; false: all bytes go through the ring
+///   registers        pages of the files are pinned where they lie, if that can be (see `file_mapping::writable`); false: all
+///                    bytes go through the ring
 ///   keep_registered  pinned pages stay so after `send`, until `release` or the end of the feed
 ///   already_pinned   the caller has pinned the files' pages: nothing is pinned here
 ///   ring             pinned memory that the caller lends, for pages that cannot be pinned
@@ -40,7 +41,7 @@ namespace wreload {
 ///                    how long the end of a send waits for the device
 struct feed_options {
   std::int64_t window_bytes = std::int64_t{128} << 20;
-  int threads = 8;
+  int threads = 16;
   bool registers = true;
   bool keep_registered = false;
   bool already_pinned = false;

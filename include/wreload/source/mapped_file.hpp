@@ -25,7 +25,14 @@ inline std::string errno_text(int error) { return std::error_code(error, std::ge
 
 }  // namespace detail
 
-/// Owns a read-only mapping of one regular file; move-only. The mapping stays at its address when the object moves,
+/// How a file is mapped. Nothing is ever written through a mapping.
+enum class file_mapping {
+  read_only,
+  writable,  ///< opened for writing too: many GPUs can pin only such pages. Pinning may mark the file's pages dirty, and
+             ///< touch its time of modification, though no byte changes
+};
+
+/// Owns a mapping of one regular file; move-only. The mapping stays at its address when the object moves,
 /// and keeps the bytes of the file it opened when another one is renamed over it.
 ///
 /// Limits: a file that somebody *truncates* while it is mapped raises SIGBUS on access, as any mapping does; replace
@@ -45,16 +52,19 @@ class mapped_file {
   /// Maps the file at `path` in place of the one that was open.
   ///
   /// Errors: bad_file, `path` as given: cannot be opened, or is not a regular file (folder, pipe, device). The object
-  ///         then is as before. An empty file is success with zero bytes.
+  ///         then is as before. An empty file is success with zero bytes. `writable` also needs leave to write.
   /// Cost:   no byte is read before it is used; the descriptor is closed at once.
-  [[nodiscard]] status open(const std::string& path) {
+  [[nodiscard]] status open(const std::string& path, file_mapping how = file_mapping::read_only) {
     if (path.find('\0') != std::string::npos)
       return refuse(error_code::bad_file, path.c_str(), "a file name", "one with a zero byte");
     // O_NONBLOCK: opening a pipe without a writer would wait for ever.
-    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (descriptor < 0) return refuse(error_code::bad_file, path, "a readable file", detail::errno_text(errno));
+    const bool writable = how == file_mapping::writable;
+    const int descriptor = ::open(path.c_str(), (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK);
+    if (descriptor < 0)
+      return refuse(error_code::bad_file, path, writable ? "a readable and writable file" : "a readable file",
+                    detail::errno_text(errno));
     mapped_file opened;
-    status result = opened.map(descriptor, path);
+    status result = opened.map(descriptor, path, writable);
     ::close(descriptor);
     if (result.ok()) swap(opened);
     return result;
@@ -79,7 +89,7 @@ class mapped_file {
   }
 
  private:
-  status map(int descriptor, const std::string& path) {
+  status map(int descriptor, const std::string& path, bool writable) {
     struct ::stat facts = {};
     if (::fstat(descriptor, &facts) != 0)
       return refuse(error_code::bad_file, path, "a readable file", detail::errno_text(errno));
@@ -88,7 +98,11 @@ class mapped_file {
                     S_ISDIR(facts.st_mode) ? "a folder" : "a pipe, socket or device");
     size_ = static_cast<std::size_t>(facts.st_size);
     if (size_ > 0) {
-      void* const mapped = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
+      // Shared: pages of a private mapping may be copied when they are pinned.
+      const int access = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+      void* mapped = ::mmap(nullptr, size_, access, MAP_SHARED, descriptor, 0);
+      if (mapped == MAP_FAILED && !writable)  // some file systems have no shared mappings
+        mapped = ::mmap(nullptr, size_, access, MAP_PRIVATE, descriptor, 0);
       if (mapped == MAP_FAILED) {
         size_ = 0;
         return refuse(error_code::bad_file, path, "a file that can be mapped", detail::errno_text(errno));

@@ -29,9 +29,9 @@ namespace wreload {
 class safetensors_file {
  public:
   /// Errors: bad_file as `mapped_file::open` and `read_safetensors_header`; the object then is as before.
-  [[nodiscard]] status open(const std::string& path) {
+  [[nodiscard]] status open(const std::string& path, file_mapping how = file_mapping::read_only) {
     safetensors_file opened;
-    if (status result = opened.file_.open(path); !result.ok()) return result;
+    if (status result = opened.file_.open(path, how); !result.ok()) return result;
     status result = read_safetensors_header(opened.file_.bytes(), path, opened.header_);
     if (!result.ok()) return result;
     *this = std::move(opened);
