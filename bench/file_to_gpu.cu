@@ -7,7 +7,7 @@
 //     keep=1           leaves the folder
 //     gib=8            bytes of FP8 codes
 //     repetitions=5    medians of so many
-//     threads=16, window_mib=128  of the feed
+//     threads=16, window_mib=128, pinned_mib=32   of the feed
 //     writable=1       opens the files for writing too (see wreload::file_mapping); default: if pages can only be pinned so
 #include <algorithm>
 #include <atomic>
@@ -45,7 +45,7 @@ struct options {
   double gib = 8;
   int repetitions = 5;
   int threads = 16;
-  std::int64_t window_mib = 128;
+  std::int64_t window_mib = 128, pinned_mib = 32;
   int writable = -1;  ///< -1: as the probe says
 };
 
@@ -60,10 +60,12 @@ options read_options(int argc, char** argv) {
     else if (name == "gib") asked.gib = std::stod(value);
     else if (name == "repetitions") asked.repetitions = std::max(std::stoi(value), 1);
     else if (name == "threads") asked.threads = std::stoi(value);
+    else if (name == "pinned_mib") asked.pinned_mib = std::stoll(value);
     else if (name == "writable") asked.writable = std::stoi(value);
     else if (name == "window_mib") asked.window_mib = std::stoll(value);
     else {
-      std::fprintf(stderr, "%s: expected folder=, keep=, gib=, repetitions=, threads=, window_mib= or writable=\n", argv[i]);
+      std::fprintf(stderr, "%s: expected folder=, keep=, gib=, repetitions=, threads=, window_mib=, "
+                   "pinned_mib= or writable=\n", argv[i]);
       std::exit(2);
     }
   }
@@ -319,6 +321,7 @@ int main(int argc, char** argv) {
     std::byte* lent = device_array<std::byte>(static_cast<std::int64_t>(lent_bytes));
     const auto measure = [&](const std::string& name, wr::feed_options options, bool is_fresh) {
       options.window_bytes = window;
+      options.pinned_bytes = asked.pinned_mib << 20;
       options.threads = asked.threads;
       options.ring_bytes = 3 * (window + 4096);
       wr::cuda_feed feed(options);

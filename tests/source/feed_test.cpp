@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <wreload/update/model_ref.hpp>
+
 #include "../property.hpp"
 #include "../update/generators.hpp"
 #include "checkpoint_files.hpp"
@@ -58,7 +60,7 @@ struct heard {
 };
 
 /// What every plan must be.
-void check_plan(const feed_plan& plan, std::int64_t window_bytes) {
+void check_plan(const feed_plan& plan, std::int64_t window_bytes, std::int64_t pinned_bytes) {
   std::int64_t bytes = 0;
   std::size_t next_piece = 0;
   for (const feed_piece& each : plan.first) bytes += each.is_needed ? each.bytes() : 0;
@@ -86,7 +88,7 @@ void check_plan(const feed_plan& plan, std::int64_t window_bytes) {
   for (std::size_t w = 0; w < plan.windows.size(); ++w) {
     std::int64_t size = 0;
     for (const page_range& pages : plan.ranges_of(plan.windows[w])) size += pages.bytes();
-    demand(size > 0 && size <= std::max<std::int64_t>(window_bytes, 4096), "a window of another size");
+    demand(size > 0 && size <= std::max<std::int64_t>(pinned_bytes, 4096), "a window of another size");
     demand(plan.windows[w].last_batch < plan.batches.size(), "a window that no batch reads");
   }
 }
@@ -111,7 +113,8 @@ TEST_CASE("feed: law 1 on the host: any model, window and split arrives as a col
     const checkpoint_files on_disk(all, static_cast<int>(draw_small(1, 3)), draw_seed());
     engine<host_executor> to(layers, draw_small(0, 3));
     const std::int64_t window = draw_window();
-    check_plan(plan_feed(to.model().records(), on_disk.tensors(), window), window);
+    const std::int64_t pinned = draw_window();
+    check_plan(plan_feed(to.model().records(), on_disk.tensors(), window, pinned), window, pinned);
     host_feed feed({.window_bytes = window});
     auto open = to.start();
     feed_report told;
@@ -136,7 +139,7 @@ TEST_CASE("feed: law 1 on a late device: pages are pinned before they are read a
     late_device device;
     device.delay = static_cast<int>(draw_small(0, 4));
     device.can_pin = static_cast<late_device::pins>(draw_small(0, 2));
-    feed_options options{.window_bytes = draw_window(), .threads = static_cast<int>(draw_small(1, 4))};
+    feed_options options{.window_bytes = draw_window(), .pinned_bytes = draw_window(), .threads = static_cast<int>(draw_small(1, 4))};
     options.registers = !one_in(5);
     options.ring_bytes = one_in(4) ? 0 : draw(6, 60) * 4096;
     options.keep_registered = one_in(3);
@@ -178,8 +181,8 @@ TEST_CASE("feed: a rank needs its slice of a matrix, and a matrix larger than a 
     const reference::checkpoint all = random_checkpoint(layers, 5);
     const checkpoint_files on_disk(all, 1, 6);
     engine<host_executor> to(layers);
-    const feed_plan plan = plan_feed(to.model().records(), on_disk.tensors(), 16384);
-    check_plan(plan, 16384);
+    const feed_plan plan = plan_feed(to.model().records(), on_disk.tensors(), 16384, 8192);
+    check_plan(plan, 16384, 8192);
     // A quarter of the matrix, and of its 4 x 2 scales the one row, or the one column, that the slice touches.
     const std::int64_t scales = split == reference::cut::column ? 2 * 4 : 4 * 4;
     CHECK(plan.needed_bytes == 512 * 256 / 4 + scales + 7 * 2 + 300 * 40 * 2);
@@ -205,7 +208,7 @@ TEST_CASE("feed: a load that fails in the middle: its status comes back, nothing
       engine<host_executor> to(layers);
       late_device device;
       device.fail_at = at;
-      late_feed feed({.window_bytes = 8192, .threads = 3, .keep_registered = keeps, .ring_bytes = 0}, device);
+      late_feed feed({.window_bytes = 8192, .pinned_bytes = 4096, .threads = 3, .keep_registered = keeps, .ring_bytes = 0}, device);
       auto open = to.start();
       late_update late(open, device);
       heard progress;
@@ -296,7 +299,7 @@ TEST_CASE("feed: pages that stay registered: other windows over them are pinned 
   const checkpoint_files on_disk_a(a, 1, 15), on_disk_b(b, 1, 16);
   engine<host_executor> to(layers);
   late_device device;
-  late_feed feed({.window_bytes = 3 * 4096, .keep_registered = true}, device);
+  late_feed feed({.window_bytes = 8192, .pinned_bytes = 3 * 4096, .keep_registered = true}, device);
   const auto send = [&](const checkpoint_files& from, std::span<const checkpoint_tensor> tensors) {
     std::vector<std::string_view> names;
     for (const checkpoint_tensor& each : tensors) names.push_back(each.name);
@@ -355,7 +358,7 @@ TEST_CASE("feed: a device that never reads: an update that ends elsewhere ends t
     engine<host_executor> to(layers);
     late_device device;
     device.is_stuck = true;
-    late_feed feed({.window_bytes = 4096, .threads = 2, .registers = !through_ring, .most_wait_seconds = 0}, device);
+    late_feed feed({.window_bytes = 4096, .pinned_bytes = 4096, .threads = 2, .registers = !through_ring, .most_wait_seconds = 0}, device);
     auto open = to.start();
     late_update late(open, device);
     std::thread other([&] {
@@ -374,6 +377,23 @@ TEST_CASE("feed: a device that never reads: an update that ends elsewhere ends t
     CHECK(device.pinned.empty());
     CHECK(device.broken.empty());
   }
+}
+
+TEST_CASE("feed: a model and its update whose executor is erased") {
+  const std::vector<reference::layer> layers = large_model();
+  const reference::checkpoint all = random_checkpoint(layers, 25);
+  const checkpoint_files on_disk(all, 2, 26);
+  engine<host_executor> to(layers);
+  model_ref erased(to.model());
+  status refused;
+  update_ref open = erased.start(in_mode_under_test({}), &refused);
+  must(refused);
+  host_feed feed({});
+  feed_report told;
+  must(feed.send(erased, open, on_disk.tensors(), &told));
+  must(open.finish());
+  to.demand_cold(all);
+  CHECK(told.needed_bytes == on_disk.bytes());
 }
 
 TEST_CASE("feed: lent memory that is too small is refused") {

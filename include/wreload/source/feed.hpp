@@ -2,83 +2,23 @@
 /// `feed`: the way of a checkpoint's files to the device.
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <memory>
 #include <span>
 #include <string>
-#include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "../update/options.hpp"
+#include "copy_runs.hpp"
+#include "feed_options.hpp"
 #include "feed_plan.hpp"
 #include "pinned_windows.hpp"
+#include "plan_feed.hpp"
 
 namespace wreload {
-
-/// How a feed works; lent memory must outlive it.
-///
-///   window_bytes     most bytes that are pinned, or copied, as one; a larger tensor is cut, and is then converted after it
-///                    has landed. With a device window or a ring at most a third of that
-///   threads          that pin pages and fill the ring; at most as many windows are pinned at a time (and at least as many
-///                    as one load reads: two or three)
-///   registers        pages of the files are pinned where they lie, if that can be (see `file_mapping::writable`); false: all
-///                    bytes go through the ring
-///   keep_registered  pinned pages stay so after `send`, until `release` or the end of the feed
-///   already_pinned   the caller has pinned the files' pages: nothing is pinned here
-///   ring             pinned memory that the caller lends, for pages that cannot be pinned
-///   ring_bytes       without it: pinned memory that the feed takes for that, once it is needed. Where there is none
-///                    either, such bytes pass through the executor's own pinned window
-///   device_window    device memory that the caller lends: the copy engine brings bytes there, and they are loaded from
-///                    there. Empty: kernels read the pinned pages themselves
-///   most_wait_seconds
-///                    how long the end of a send waits for the device
-struct feed_options {
-  std::int64_t window_bytes = std::int64_t{128} << 20;
-  int threads = 16;
-  bool registers = true;
-  bool keep_registered = false;
-  bool already_pinned = false;
-  std::span<std::byte> ring = {};
-  std::int64_t ring_bytes = 3 * ((std::int64_t{128} << 20) + 4096);
-  std::span<std::byte> device_window = {};
-  int most_wait_seconds = 30;
-};
-
-/// How far a feed is: needed bytes, and tensors (needed or not), that were handed to the update's lane.
-struct feed_progress {
-  std::int64_t bytes = 0;
-  std::int64_t total_bytes = 0;
-  std::int64_t tensors = 0;
-  std::int64_t total_tensors = 0;
-};
-
-/// What `send` did. Bytes of the three ways and `first_bytes` add up to `needed_bytes`, if all went well.
-struct feed_report {
-  std::int64_t needed_bytes = 0;      ///< of this rank
-  std::int64_t skipped_bytes = 0;     ///< of the given tensors, not read
-  std::int64_t first_bytes = 0;       ///< small scales that went ahead, through the executor's window
-  std::int64_t registered_bytes = 0;  ///< from pages that were pinned where they lie
-  std::int64_t ring_bytes = 0;        ///< through the pinned ring
-  std::int64_t host_bytes = 0;        ///< read by the host from the mapping, or (no ring) through the executor's window
-  std::int64_t windows = 0;           ///< of pages
-  std::int64_t loads = 0;
-  std::int64_t peak_registered_bytes = 0;
-  std::int64_t ring_memory_bytes = 0;  ///< pinned memory of the feed's own
-  double seconds = 0;
-  double waiting_seconds = 0;         ///< of it, for pages to be pinned and for the ring
-
-  std::string_view way() const {
-    if (registered_bytes > 0) return ring_bytes + host_bytes > 0 ? "registered and ring" : "registered";
-    return ring_bytes > 0 ? "ring" : "host";
-  }
-};
 
 /// What a feed needs of a device. On another thread than that of `send` only `enter_thread`, `pin`, `unpin` and `is_read`
 /// are called.
@@ -91,7 +31,7 @@ struct feed_report {
 ///   unpin(pages)         Requires: nothing reads them any more
 ///   copy(batch, runs, from, to, after, ready)
 ///                        copies runs of pinned memory to device memory, behind the landing of batch `after` (none: -1);
-///                        `ready` is the event that follows. Runs do not cross `borders` (see `for_each_within`)
+///                        `ready` is the event that follows. A run lies in one range that was pinned
 ///   note(batch, read)    the batch's load is enqueued; it has read its sources once this event has completed
 ///   is_read(batch)       whether its sources in host memory have been read
 ///   is_landed(batch)     whether its load has completed
@@ -177,6 +117,7 @@ class basic_feed {
 
  private:
   static constexpr std::size_t none = ~std::size_t{0};
+  static constexpr std::int64_t chunk_bytes = std::int64_t{2} << 20;  ///< that a thread copies to the ring at a time
 
   static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
   static status ended() { return refuse(error_code::aborted, {}, "an open update", "one that has ended"); }
@@ -184,13 +125,13 @@ class basic_feed {
   std::int64_t window_bytes() const {
     std::int64_t most = options_.window_bytes;
     const auto fit = [&](std::int64_t memory) {
-      if (memory > 0) most = std::min(most, memory / slots / detail::slot_alignment * detail::slot_alignment - 1024);
+      if (memory > 0) most = std::min(most, memory / slots - 2 * detail::slot_alignment);
     };
     if constexpr (!Device::reads_mappings) {
       fit(static_cast<std::int64_t>(options_.device_window.size()));
       fit(options_.ring.empty() ? options_.ring_bytes : static_cast<std::int64_t>(options_.ring.size()));
     }
-    return std::max(most, detail::page_bytes);
+    return std::max(most / detail::page_bytes, std::int64_t{1}) * detail::page_bytes;
   }
 
   /// One send: what is read from where, and what the lane was given.
@@ -223,7 +164,7 @@ class basic_feed {
   status send_all(const registry& records, Update& update, std::span<const checkpoint_tensor> tensors, Progress& progress,
                   feed_report& told) {
     const std::int64_t window = window_bytes();
-    const feed_plan plan = plan_feed(records, tensors, window);
+    const feed_plan plan = plan_feed(records, tensors, window, std::max(options_.pinned_bytes, window / 8));
     for (const std::span<std::byte> lent : {options_.device_window, options_.ring})
       if (!lent.empty() && static_cast<std::int64_t>(lent.size()) < slots * plan.slot_bytes)
         return refuse(error_code::bad_argument, "lent memory", std::to_string(slots * plan.slot_bytes) + " bytes",
@@ -261,7 +202,7 @@ class basic_feed {
       for (const feed_piece& each : all.subspan(begin, end - begin)) {
         out.pieces.push_back(out.piece_for(each));
         if (!each.is_needed) continue;
-        copy_rows({each.begin(), 0, each.rows, each.row_bytes, each.row_stride_bytes}, to);
+        detail::copy_rows({each.begin(), 0, each.rows, each.row_bytes, each.row_stride_bytes}, to);
         out.pieces.back().tensor.data = to;
         out.pieces.back().tensor.strides = {};
         to += (each.bytes() + 15) / 16 * 16;
@@ -337,7 +278,8 @@ class basic_feed {
     out.told.registered_bytes += batch.bytes;
     if (options_.device_window.empty()) return load_mapped(out, batch, memory_kind::pinned);
     runs_.clear();
-    for_each_copy(out.plan.pieces_of(batch), [&](const copy_run& run) { add_within_ranges(out.plan, batch, run); });
+    for_each_copy(out.plan.pieces_of(batch),
+                  [&](const copy_run& run) { detail::append_within_ranges(out.plan, batch, run, runs_); });
     return send_to_device(out, index);
   }
 
@@ -353,7 +295,9 @@ class basic_feed {
     const double began = now();
     const auto is_free = [&] { return ring_user_[slot] == none || device_.is_read(ring_user_[slot]); };
     if (ring != nullptr && !detail::poll(is_free, [&] { return out.update.is_open(); })) return ended();
-    fill(plan.pieces_of(batch), to);
+    runs_.clear();
+    for_each_copy(plan.pieces_of(batch), [&](const copy_run& run) { detail::append_in_chunks(run, chunk_bytes, runs_); });
+    detail::copy_in_threads(runs_, to, options_.threads);
     out.told.waiting_seconds += now() - began;
     if (ring == nullptr) {
       out.told.host_bytes += batch.bytes;
@@ -378,74 +322,6 @@ class basic_feed {
     event_ref ready;
     if (status failed = device_.copy(index, runs_, slot, after, &ready); !failed.ok()) return failed;
     return load_copy(out, out.plan.batches[index], slot, memory_kind::device, ready);
-  }
-
-  /// Cuts a run where one registered range ends and the next begins: a copy lies in one.
-  void add_within_ranges(const feed_plan& plan, const feed_batch& batch, copy_run run) {
-    const auto end_of_range = [&](const std::byte* from) {
-      for (std::size_t w = batch.first_window; w <= batch.last_window; ++w)
-        for (const page_range& each : plan.ranges_of(plan.windows[w]))
-          if (each.begin <= from && from < each.end) return each.end;
-      return from;
-    };
-    while (run.rows > 0) {
-      const std::byte* end = end_of_range(run.from);
-      // Rows that lie in this range as a whole, or the part of the first row that does.
-      const std::int64_t whole = end - run.from < run.row_bytes ? 0 : (end - run.from - run.row_bytes) / run.row_stride_bytes + 1;
-      const std::int64_t rows = std::min(whole, run.rows);
-      if (rows > 0) {
-        runs_.push_back(run);
-        runs_.back().rows = rows;
-        run.from += rows * run.row_stride_bytes;
-        run.slot_offset += rows * run.row_bytes;
-        run.rows -= rows;
-        continue;
-      }
-      std::int64_t left = run.row_bytes;
-      for (const std::byte* from = run.from; left > 0;) {
-        const std::int64_t taken = std::min<std::int64_t>(left, std::max<std::int64_t>(end_of_range(from) - from, 1));
-        runs_.push_back({from, run.slot_offset + (from - run.from), 1, taken, taken});
-        from += taken;
-        left -= taken;
-      }
-      run.from += run.row_stride_bytes;
-      run.slot_offset += run.row_bytes;
-      --run.rows;
-    }
-  }
-
-  static void copy_rows(const copy_run& run, std::byte* to) {
-    for (std::int64_t row = 0; row < run.rows; ++row)
-      std::memcpy(to + row * run.row_bytes, run.from + row * run.row_stride_bytes, static_cast<std::size_t>(run.row_bytes));
-  }
-
-  /// Copies a batch to a slot, on several threads.
-  void fill(std::span<const feed_piece> pieces, std::byte* slot) {
-    constexpr std::int64_t chunk_bytes = std::int64_t{2} << 20;
-    runs_.clear();
-    for_each_copy(pieces, [&](copy_run run) {
-      while (run.rows > 0) {
-        copy_run part = run;
-        part.rows = std::min(run.rows, std::max<std::int64_t>(chunk_bytes / run.row_bytes, 1));
-        for (std::int64_t at = 0; at < run.row_bytes; at += chunk_bytes) {  // one row at a time where a row is larger
-          if (run.row_bytes > chunk_bytes)
-            part = {run.from + at, run.slot_offset + at, 1, std::min(chunk_bytes, run.row_bytes - at), 0};
-          runs_.push_back(part);
-        }
-        const std::int64_t rows = run.row_bytes > chunk_bytes ? 1 : part.rows;
-        run.from += rows * run.row_stride_bytes;
-        run.slot_offset += rows * run.row_bytes;
-        run.rows -= rows;
-      }
-    });
-    std::atomic<std::size_t> next = 0;
-    const auto work = [&] {
-      for (std::size_t i = next++; i < runs_.size(); i = next++) copy_rows(runs_[i], slot + runs_[i].slot_offset);
-    };
-    const std::size_t threads = std::min(static_cast<std::size_t>(std::max(options_.threads, 1)), runs_.size());
-    std::vector<std::jthread> others;
-    for (std::size_t i = 1; i < threads; ++i) others.emplace_back(work);
-    work();
   }
 
   /// The ring, taken once; null where there is none.

@@ -122,6 +122,7 @@ class model_ref {
   model_state state() const { return calls_->state(model_); }
   std::int64_t version() const { return calls_->version(model_); }
   std::span<const param_record> params() const { return calls_->params(model_); }
+  const registry& records() const { return calls_->records(model_); }
   std::string_view executor_name() const { return calls_->executor_name; }
 
  private:
@@ -132,6 +133,7 @@ class model_ref {
     model_state (*state)(const void*);
     std::int64_t (*version)(const void*);
     std::span<const param_record> (*params)(const void*);
+    const registry& (*records)(const void*);
   };
 
   template <executor E>
@@ -149,6 +151,7 @@ class model_ref {
       [](const void* m) { return as<E>(m).state(); },
       [](const void* m) { return as<E>(m).version(); },
       [](const void* m) { return as<E>(m).params(); },
+      [](const void* m) -> const registry& { return as<E>(m).records(); },
   };
 
   const calls* calls_ = nullptr;

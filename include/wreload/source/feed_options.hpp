@@ -1,0 +1,71 @@
+#pragma once
+/// What callers tell a feed, and what it tells them: plain records.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace wreload {
+
+/// How a feed works; lent memory must outlive it.
+///
+///   window_bytes     most bytes that are loaded as one; a larger tensor is cut, and is then converted after it has landed.
+///                    With a device window or a ring at most a third of that
+///   pinned_bytes     that a thread pins as one
+///   threads          that pin pages and fill the ring. At most `threads` times `pinned_bytes` are pinned at a time (but at
+///                    least what one load reads)
+///   registers        pages of the files are pinned where they lie, if that can be (see `file_mapping::writable`); false: all
+///                    bytes go through the ring
+///   keep_registered  pinned pages stay so after `send`, until `release` or the end of the feed
+///   already_pinned   the caller has pinned the files' pages: nothing is pinned here
+///   ring             pinned memory that the caller lends, for pages that cannot be pinned
+///   ring_bytes       without it: pinned memory that the feed takes for that, once it is needed. Where there is none
+///                    either, such bytes pass through the executor's own pinned window
+///   device_window    device memory that the caller lends: the copy engine brings bytes there, and they are loaded from
+///                    there. Empty: kernels read the pinned pages themselves
+///   most_wait_seconds
+///                    how long the end of a send waits for the device
+struct feed_options {
+  std::int64_t window_bytes = std::int64_t{128} << 20;
+  std::int64_t pinned_bytes = std::int64_t{32} << 20;
+  int threads = 16;
+  bool registers = true;
+  bool keep_registered = false;
+  bool already_pinned = false;
+  std::span<std::byte> ring = {};
+  std::int64_t ring_bytes = 3 * ((std::int64_t{128} << 20) + 4096);
+  std::span<std::byte> device_window = {};
+  int most_wait_seconds = 30;
+};
+
+/// How far a feed is: needed bytes, and tensors (needed or not), that were handed to the update's lane.
+struct feed_progress {
+  std::int64_t bytes = 0;
+  std::int64_t total_bytes = 0;
+  std::int64_t tensors = 0;
+  std::int64_t total_tensors = 0;
+};
+
+/// What `send` did. Bytes of the three ways and `first_bytes` add up to `needed_bytes`, if all went well.
+struct feed_report {
+  std::int64_t needed_bytes = 0;      ///< of this rank
+  std::int64_t skipped_bytes = 0;     ///< of the given tensors, not read
+  std::int64_t first_bytes = 0;       ///< small scales that went ahead, through the executor's window
+  std::int64_t registered_bytes = 0;  ///< from pages that were pinned where they lie
+  std::int64_t ring_bytes = 0;        ///< through the pinned ring
+  std::int64_t host_bytes = 0;        ///< read by the host from the mapping, or (no ring) through the executor's window
+  std::int64_t windows = 0;           ///< of pages, each pinned as one
+  std::int64_t loads = 0;
+  std::int64_t peak_registered_bytes = 0;
+  std::int64_t ring_memory_bytes = 0;  ///< pinned memory of the feed's own
+  double seconds = 0;
+  double waiting_seconds = 0;         ///< of it, for pages to be pinned and for the ring
+
+  std::string_view way() const {
+    if (registered_bytes > 0) return ring_bytes + host_bytes > 0 ? "registered and ring" : "registered";
+    return ring_bytes > 0 ? "ring" : "host";
+  }
+};
+
+}  // namespace wreload
