@@ -14,12 +14,14 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <wreload/source/feed_cuda.cuh>
@@ -132,19 +134,17 @@ void read_folder(const std::string& folder) {
   });
 }
 
-/// How fast pages of a file can be pinned: a fresh mapping, in pieces of 32 MiB on some threads. 0 where they cannot.
+/// How fast pages of a fresh mapping of a file can be pinned, in pieces of 32 MiB, on some threads; 0 where they cannot.
 struct pinning {
   double pin_rate = 0, unpin_rate = 0;
   bool is_read_only = false;
 };
-pinning probe_pinning(const std::string& path, wr::file_mapping how, int threads) {
-  wr::mapped_file file;
-  if (!file.open(path, how).ok()) return {};
+pinning probe_pinning(std::span<const std::byte> mapped, int threads) {
   constexpr std::int64_t piece = std::int64_t{32} << 20;
-  const auto bytes = static_cast<std::int64_t>(file.bytes().size()) / piece * piece;
+  const auto bytes = static_cast<std::int64_t>(mapped.size()) / piece * piece;
   wr::cuda_pages pages;
   const auto range = [&](std::int64_t at) {
-    return wr::page_range{file.bytes().data() + at, file.bytes().data() + at + piece};
+    return wr::page_range{mapped.data() + at, mapped.data() + at + piece};
   };
   const auto each = [&](auto&& work) {
     std::atomic<std::int64_t> next = 0;
@@ -160,12 +160,21 @@ pinning probe_pinning(const std::string& path, wr::file_mapping how, int threads
   pinning found;
   found.pin_rate = each([&](std::int64_t at) {
     if (pages.pin(range(at))) return;
-    std::fprintf(stderr, "%s: some pages could be pinned, others not\n", path.c_str());
+    std::fprintf(stderr, "some pages could be pinned, others not\n");
     std::exit(1);
   });
   found.unpin_rate = each([&](std::int64_t at) { pages.unpin(range(at)); });
   found.is_read_only = pages.pins_read_only();
   return found;
+}
+
+bool print_pinning(const char* mapping, std::span<const std::byte> mapped, int threads) {
+  const pinning found = probe_pinning(mapped, threads);
+  if (found.pin_rate == 0) std::printf("pinning a %s mapping: not possible\n", mapping);
+  else
+    std::printf("pinning a %s mapping, %2d threads: %.1f GB/s, unpinning %.1f%s\n", mapping, threads, found.pin_rate * 1e-9,
+                found.unpin_rate * 1e-9, found.is_read_only ? " (read-only flag)" : "");
+  return found.pin_rate > 0;
 }
 
 /// The model, and the checkpoint's data in device memory to compare with.
@@ -272,20 +281,24 @@ int main(int argc, char** argv) {
   std::string first_file;
   for (const auto& each : fs::directory_iterator(folder))
     if (each.path().extension() == ".safetensors") first_file = each.path().string();
-  bool is_writable = asked.writable == 1, reads_alone = false;
-  for (const auto how : {wr::file_mapping::read_only, wr::file_mapping::writable}) {
-    const bool writable = how == wr::file_mapping::writable;
-    bool works = false;
+  bool works[2] = {};
+  for (const auto how : {wr::file_mapping::read_only, wr::file_mapping::writable})
     for (const int threads : {1, 4, 16}) {
-      const pinning found = probe_pinning(first_file, how, threads);
-      works = found.pin_rate > 0;
-      std::printf("pinning a %s mapping, %2d threads: %s%.1f GB/s, unpinning %.1f\n", writable ? "writable" : "read-only", threads,
-                  !works ? "not possible " : found.is_read_only ? "read-only flag, " : "no read-only flag, ",
-                  found.pin_rate * 1e-9, found.unpin_rate * 1e-9);
+      wr::mapped_file file;
+      if (!file.open(first_file, how).ok()) break;
+      const bool writable = how == wr::file_mapping::writable;
+      works[writable] = print_pinning(writable ? "writable" : "read-only", file.bytes(), threads);
     }
-    if (!writable) reads_alone = works;
-    else if (asked.writable < 0) is_writable = works && !reads_alone;
+  for (const int threads : {1, 16}) {  // a way that the library does not take: pinning copies each page
+    const int descriptor = ::open(first_file.c_str(), O_RDONLY | O_CLOEXEC);
+    const auto size = static_cast<std::size_t>(fs::file_size(first_file));
+    void* const copied = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptor, 0);
+    ::close(descriptor);
+    if (copied == MAP_FAILED) break;
+    (void)print_pinning("private, copied", {static_cast<const std::byte*>(copied), size}, threads);
+    ::munmap(copied, size);
   }
+  const bool is_writable = asked.writable < 0 ? works[1] && !works[0] : asked.writable == 1;
 
   int result = 0;
   {

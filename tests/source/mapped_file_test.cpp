@@ -92,3 +92,27 @@ TEST_CASE("mapped_file: moving keeps the address, renaming over keeps the bytes"
   REQUIRE(third.open(third.path()).ok());
   CHECK(text_of(third) == "new");
 }
+
+TEST_CASE("mapped_file: a writable mapping has the file's own pages, and needs leave to write") {
+  const temp_folder folder;
+  const std::string path = folder.write("a", "some bytes");
+  {
+    mapped_file file;
+    REQUIRE(file.open(path, file_mapping::writable).ok());
+    CHECK(text_of(file) == "some bytes");
+    // Its pages can be written, which is what a GPU asks for that pins them so; the library never does.
+    auto* first = const_cast<std::byte*>(file.bytes().data());
+    *first = std::byte{'S'};
+  }
+  mapped_file file;
+  REQUIRE(file.open(path).ok());
+  CHECK(text_of(file) == "Some bytes");
+
+  // A program that runs may not be written, not even by root.
+  const std::string busy = fs::read_symlink("/proc/self/exe").string();
+  REQUIRE(file.open(busy).ok());
+  const status refused = file.open(busy, file_mapping::writable);
+  CHECK(refused.code == error_code::bad_file);
+  CHECK(refused.message() == busy + ": expected a readable and writable file, got Text file busy");
+  CHECK(file.path() == busy);
+}
