@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -324,6 +325,40 @@ TEST_CASE("feed: pages that stay registered: other windows over them are pinned 
   to.demand_cold(a);
   feed.release();
   CHECK(feed.kept_bytes() == 0);
+  CHECK(device.pinned.empty());
+  CHECK(device.broken.empty());
+}
+
+TEST_CASE("feed: pages that stay registered do so when other pages of their window cannot be pinned") {
+  const std::vector<reference::layer> layers = {plain("a", {300, 40}), plain("b", {300, 40})};
+  const reference::checkpoint all = random_checkpoint(layers, 27);
+  std::optional<checkpoint_files> on_disk;
+  for (std::uint64_t seed = 0; !on_disk || on_disk->tensors()[0].file == on_disk->tensors()[1].file; ++seed)
+    on_disk.emplace(all, 2, seed);
+  engine<host_executor> to(layers);
+  to.reload(all);
+  late_device device;
+  late_feed feed({.keep_registered = true}, device);
+  const auto send = [&](std::span<const checkpoint_tensor> tensors) {
+    std::vector<std::string_view> names;
+    for (const checkpoint_tensor& each : tensors) names.push_back(each.name);
+    auto open = to.start_partial(names);
+    late_update late(open, device);
+    feed_report told;
+    must(feed.send(to.model(), late, tensors, &told));
+    must(open.finish());
+    to.demand_cold(all);
+    return told;
+  };
+  CHECK(send(on_disk->tensors().first(1)).way() == "registered");
+  const std::int64_t kept = feed.kept_bytes();
+  device.can_pin = late_device::pins::none;
+  const feed_report told = send(on_disk->tensors());
+  CHECK(told.windows == 1);
+  CHECK(told.way() == "ring");
+  CHECK(feed.kept_bytes() == kept);
+  CHECK(device.pinned.size() == 1);
+  feed.release();
   CHECK(device.pinned.empty());
   CHECK(device.broken.empty());
 }

@@ -31,9 +31,7 @@ void for_each_copy(std::span<const feed_piece> pieces, Visit&& visit) {
     copy_run run{first.begin(), first.slot_offset, first.rows, first.row_bytes, first.row_stride_bytes};
     for (++i; i < pieces.size() && run.rows == 1 && pieces[i].rows == 1; ++i) {
       const std::int64_t gap = pieces[i].begin() - (run.from + run.row_bytes);
-      if (gap < 0 || gap > detail::copied_gap_bytes ||
-          pieces[i].slot_offset - run.slot_offset != pieces[i].begin() - run.from)
-        break;
+      if (gap < 0 || pieces[i].slot_offset - run.slot_offset != pieces[i].begin() - run.from) break;
       run.row_bytes = pieces[i].end() - run.from;
     }
     visit(run);
