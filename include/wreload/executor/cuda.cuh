@@ -737,12 +737,14 @@ status basic_cuda_executor<Use>::land_digested(lane& on, std::span<const land_jo
     status failed = flush_digests();
     return failed.ok() ? launch(on, landings, land_choice, &kernel::land_rows<kernel::write_sink>, flag_words) : failed;
   };
+  constexpr std::int64_t most_task_bytes = std::max(sizeof(kernel::land_task), sizeof(kernel::digest_task));
   std::int64_t to_stage = 0;
   for (const land_job& job : jobs)
     if (job.memory == memory_kind::pageable) to_stage += job.rows * job.cols * bytes_of(job.from);
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     if (jobs[i].rows <= 0 || jobs[i].cols <= 0) continue;
-    const std::size_t left = jobs.size() - i;
+    // A quarter of the tables for the tasks of a launch: two kinds of them are filled side by side.
+    const std::size_t left = std::min(jobs.size() - i, static_cast<std::size_t>(tables_.size() / 4 / most_task_bytes));
     const auto land = [&](const land_job& job, const land_digest& where, bool is_staged) {
       const storage_map* map = host_map(job.map);
       kernel::digest_task task =
