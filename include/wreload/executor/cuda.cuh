@@ -818,12 +818,14 @@ status basic_cuda_executor<Use>::land_digested(lane& on, std::span<const land_jo
     status failed = flush_digests();
     return failed.ok() ? launch(on, landings, land_choice, &kernel::land_rows<kernel::write_sink>, flag_words) : failed;
   };
+  constexpr std::int64_t most_task_bytes = std::max(sizeof(kernel::land_task), sizeof(kernel::digest_task));
   std::int64_t to_stage = 0;
   for (const land_job& job : jobs)
     if (job.memory == memory_kind::pageable) to_stage += job.rows * job.cols * bytes_of(job.from);
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     if (jobs[i].rows <= 0 || jobs[i].cols <= 0) continue;
-    const std::size_t left = jobs.size() - i;
+    // A quarter of the tables for the tasks of a launch: two kinds of them are filled side by side.
+    const std::size_t left = std::min(jobs.size() - i, static_cast<std::size_t>(tables_.size() / 4 / most_task_bytes));
     const auto land = [&](const land_job& job, const land_digest& where, bool is_staged) {
       const storage_map* map = host_map(job.map);
       kernel::digest_task task =
@@ -850,8 +852,10 @@ status basic_cuda_executor<Use>::land_digested(lane& on, std::span<const land_jo
 template <class Use>
 status basic_cuda_executor<Use>::digest(lane& on, std::span<const digest_job> jobs, std::span<std::uint64_t> sums) {
   const detail::device_guard guard(options_.device);
-  // Sums are a quarter of what tasks may take: one task a job, but one job may have many tiles.
+  // A sixteenth of the tables for sums, of which a job may have many; a quarter for the tasks of a launch, so that the next
+  // one finds room beside it.
   const std::int64_t room = std::max<std::int64_t>(tables_.size() / 16 / std::int64_t{sizeof(std::uint64_t)}, 16);
+  const auto most = static_cast<std::size_t>(tables_.size() / 4 / std::int64_t{sizeof(kernel::digest_task)});
   std::size_t next = 0;  // job
   std::int64_t row = 0, col = 0;  // of it: what is left begins at this tile
   while (next < jobs.size()) {
@@ -874,7 +878,7 @@ status basic_cuda_executor<Use>::digest(lane& on, std::span<const digest_job> jo
       if (run.tiles > 0)
         if (status failed = add(on, tasks, kernel::make_task(run.part, host_map(run.part.map), device_map(run.part.map),
                                                              device + taken, digest_grid_of(run.part).across),
-                                jobs.size() - next, flush); !failed.ok())
+                                std::min(jobs.size() - next, most), flush); !failed.ok())
           return failed;
       taken += run.tiles;
       if (run.is_last) ++next;
