@@ -1,6 +1,6 @@
 // From files in the page cache to live BF16: a folder of block-FP8 safetensors (128 x 128 blocks), mapped, fed to
-// model<cuda_executor>, from `start` to `publish` by the host's clock. The yardstick is a copy from pinned memory; the peer
-// `cudaMemcpy` from the mapped file. Every element of every repetition is compared with a plain kernel.
+// model<cuda_executor>, from `start` to `publish` by the host's clock. The yardstick is a copy from pinned memory; the
+// peer `cudaMemcpy` from the mapped file. Every element of every repetition is compared with a plain kernel.
 //
 //   file_to_gpu [NAME=VALUE ...]
 //     folder=PATH      where the checkpoint is, or is written; default a new one in TMPDIR, which is removed
@@ -8,7 +8,8 @@
 //     gib=8            bytes of FP8 codes
 //     repetitions=5    medians of so many
 //     threads=16, window_mib=128, pinned_mib=32   of the feed
-//     writable=1       opens the files for writing too (see wreload::file_mapping); default: if pages can only be pinned so
+//     writable=1       opens the files for writing too (see wreload::file_mapping); default: if pages can only be
+//     pinned so
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -57,17 +58,27 @@ options read_options(int argc, char** argv) {
     const std::string text = argv[i];
     const auto split = text.find('=');
     const std::string name = text.substr(0, split), value = split == std::string::npos ? "" : text.substr(split + 1);
-    if (name == "folder") asked.folder = value;
-    else if (name == "keep") asked.keep = value == "1";
-    else if (name == "gib") asked.gib = std::stod(value);
-    else if (name == "repetitions") asked.repetitions = std::max(std::stoi(value), 1);
-    else if (name == "threads") asked.threads = std::stoi(value);
-    else if (name == "pinned_mib") asked.pinned_mib = std::stoll(value);
-    else if (name == "writable") asked.writable = std::stoi(value);
-    else if (name == "window_mib") asked.window_mib = std::stoll(value);
+    if (name == "folder")
+      asked.folder = value;
+    else if (name == "keep")
+      asked.keep = value == "1";
+    else if (name == "gib")
+      asked.gib = std::stod(value);
+    else if (name == "repetitions")
+      asked.repetitions = std::max(std::stoi(value), 1);
+    else if (name == "threads")
+      asked.threads = std::stoi(value);
+    else if (name == "pinned_mib")
+      asked.pinned_mib = std::stoll(value);
+    else if (name == "writable")
+      asked.writable = std::stoi(value);
+    else if (name == "window_mib")
+      asked.window_mib = std::stoll(value);
     else {
-      std::fprintf(stderr, "%s: expected folder=, keep=, gib=, repetitions=, threads=, window_mib=, "
-                   "pinned_mib= or writable=\n", argv[i]);
+      std::fprintf(stderr,
+                   "%s: expected folder=, keep=, gib=, repetitions=, threads=, window_mib=, "
+                   "pinned_mib= or writable=\n",
+                   argv[i]);
       std::exit(2);
     }
   }
@@ -105,7 +116,8 @@ void write_folder(const std::string& folder, const std::vector<bench::matrix>& a
     std::vector<std::unique_ptr<std::uint64_t[]>> data;
     std::vector<wr::named_tensor> tensors;
     for (std::size_t i = begin; i < end; ++i) {
-      const auto words = static_cast<std::size_t>(all[i].elements() / 8), blocks = static_cast<std::size_t>(all[i].blocks());
+      const auto words = static_cast<std::size_t>(all[i].elements() / 8),
+                 blocks = static_cast<std::size_t>(all[i].blocks());
       data.push_back(std::make_unique_for_overwrite<std::uint64_t[]>(words));
       for (std::size_t w = 0; w < words; ++w) data.back()[w] = bench::mixed((i << 32) + w);
       tensors.push_back({all[i].weight_name, {data.back().get(), wr::dtype::fp8_e4m3, {all[i].rows, all[i].cols}}});
@@ -113,7 +125,8 @@ void write_folder(const std::string& folder, const std::vector<bench::matrix>& a
       auto* scales = reinterpret_cast<std::uint32_t*>(data.back().get());
       for (std::size_t s = 0; s < blocks; ++s)
         scales[s] = 0x3B000000U + static_cast<std::uint32_t>(bench::mixed((i << 32) + s + 77) & 0x00FFFFFFU);
-      tensors.push_back({all[i].scale_name, {scales, wr::dtype::fp32, {(all[i].rows + 127) / 128, (all[i].cols + 127) / 128}}});
+      tensors.push_back(
+          {all[i].scale_name, {scales, wr::dtype::fp32, {(all[i].rows + 127) / 128, (all[i].cols + 127) / 128}}});
     }
     char name[64];
     std::snprintf(name, sizeof name, "/model-%05d-of-%05d.safetensors", file + 1, file_count);
@@ -128,13 +141,13 @@ void read_folder(const std::string& folder) {
   in_threads(static_cast<int>(paths.size()), [&](int i) {
     const int descriptor = ::open(paths[static_cast<std::size_t>(i)].c_str(), O_RDONLY | O_CLOEXEC);
     std::vector<char> buffer(std::size_t{8} << 20);
-    while (::read(descriptor, buffer.data(), buffer.size()) > 0) {
-    }
+    while (::read(descriptor, buffer.data(), buffer.size()) > 0) {}
     ::close(descriptor);
   });
 }
 
-/// How fast pages of a fresh mapping of a file can be pinned, in pieces of 32 MiB, on some threads; 0 where they cannot.
+/// How fast pages of a fresh mapping of a file can be pinned, in pieces of 32 MiB, on some threads; 0 where they
+/// cannot.
 struct pinning {
   double pin_rate = 0, unpin_rate = 0;
   bool is_read_only = false;
@@ -143,9 +156,7 @@ pinning probe_pinning(std::span<const std::byte> mapped, int threads) {
   constexpr std::int64_t piece = std::int64_t{32} << 20;
   const auto bytes = static_cast<std::int64_t>(mapped.size()) / piece * piece;
   wr::cuda_pages pages;
-  const auto range = [&](std::int64_t at) {
-    return wr::page_range{mapped.data() + at, mapped.data() + at + piece};
-  };
+  const auto range = [&](std::int64_t at) { return wr::page_range{mapped.data() + at, mapped.data() + at + piece}; };
   const auto each = [&](auto&& work) {
     std::atomic<std::int64_t> next = 0;
     const double begin = seconds_now();
@@ -170,10 +181,11 @@ pinning probe_pinning(std::span<const std::byte> mapped, int threads) {
 
 bool print_pinning(const char* mapping, std::span<const std::byte> mapped, int threads) {
   const pinning found = probe_pinning(mapped, threads);
-  if (found.pin_rate == 0) std::printf("pinning a %s mapping: not possible\n", mapping);
+  if (found.pin_rate == 0)
+    std::printf("pinning a %s mapping: not possible\n", mapping);
   else
-    std::printf("pinning a %s mapping, %2d threads: %.1f GB/s, unpinning %.1f%s\n", mapping, threads, found.pin_rate * 1e-9,
-                found.unpin_rate * 1e-9, found.is_read_only ? " (read-only flag)" : "");
+    std::printf("pinning a %s mapping, %2d threads: %.1f GB/s, unpinning %.1f%s\n", mapping, threads,
+                found.pin_rate * 1e-9, found.unpin_rate * 1e-9, found.is_read_only ? " (read-only flag)" : "");
   return found.pin_rate > 0;
 }
 
@@ -197,8 +209,8 @@ class bed {
                             static_cast<std::size_t>(each.elements()), cudaMemcpyHostToDevice));
       BENCH_CUDA(cudaMemcpy(each.scales, opened.find(each.scale_name)->tensor.data,
                             static_cast<std::size_t>(each.blocks()) * 4, cudaMemcpyHostToDevice));
-      demand(model_.add<wr::Fp8DequantLinear>(each.layer_name, wr::extents::matrix(each.layer_name, each.rows, each.cols),
-                                              each.weight, each.grid));
+      demand(model_.add<wr::Fp8DequantLinear>(
+          each.layer_name, wr::extents::matrix(each.layer_name, each.rows, each.cols), each.weight, each.grid));
       bytes_ += each.elements() + each.blocks() * 4;
       rows_ += each.rows;
     }
@@ -304,10 +316,11 @@ int main(int argc, char** argv) {
   {
     bed tested(matrices, folder, is_writable ? wr::file_mapping::writable : wr::file_mapping::read_only);
     const auto bytes = static_cast<double>(tested.bytes());
-    std::printf("%zu matrices in %d files, %.2f GB; %s in %.1f s, read in %.1f s; %s mappings; medians of %d; \"of "
-                "copy\": of the copy from pinned memory\n",
-                matrices.size(), file_count, bytes * 1e-9, is_there ? "found" : "written", written - begin, read - written,
-                is_writable ? "writable" : "read-only", asked.repetitions);
+    std::printf(
+        "%zu matrices in %d files, %.2f GB; %s in %.1f s, read in %.1f s; %s mappings; medians of %d; \"of "
+        "copy\": of the copy from pinned memory\n",
+        matrices.size(), file_count, bytes * 1e-9, is_there ? "found" : "written", written - begin, read - written,
+        is_writable ? "writable" : "read-only", asked.repetitions);
     bench::table rows;
 
     double pinned_rate = 0;
@@ -319,8 +332,9 @@ int main(int argc, char** argv) {
       auto* device = device_array<std::uint8_t>(size);
       std::vector<double> seconds;
       for (int i = -1; i < asked.repetitions; ++i) {
-        const double took = bench::device_seconds(
-            tested.stream(), [&] { BENCH_CUDA(cudaMemcpyAsync(device, host, size, cudaMemcpyHostToDevice, tested.stream())); });
+        const double took = bench::device_seconds(tested.stream(), [&] {
+          BENCH_CUDA(cudaMemcpyAsync(device, host, size, cudaMemcpyHostToDevice, tested.stream()));
+        });
         if (i >= 0) seconds.push_back(took);
       }
       pinned_rate = static_cast<double>(size) / median(seconds);
@@ -349,20 +363,24 @@ int main(int argc, char** argv) {
       feed.release();
       const double time = median(seconds);
       rows.add(name, time, bytes, bytes / time / pinned_rate);
-      std::printf("    %s; %lld loads, %lld windows, %.0f MiB pinned at most; waited %.1f ms of %.1f; %.3f of the rows converted on "
-                  "their way\n",
-                  std::string(found.told.way()).c_str(), static_cast<long long>(found.told.loads),
-                  static_cast<long long>(found.told.windows), static_cast<double>(found.told.peak_registered_bytes) / (1 << 20),
-                  found.told.waiting_seconds * 1e3, found.told.seconds * 1e3,
-                  static_cast<double>(found.fused_rows) / static_cast<double>(tested.rows()));
+      std::printf(
+          "    %s; %lld loads, %lld windows, %.0f MiB pinned at most; waited %.1f ms of %.1f; %.3f of the rows "
+          "converted on "
+          "their way\n",
+          std::string(found.told.way()).c_str(), static_cast<long long>(found.told.loads),
+          static_cast<long long>(found.told.windows), static_cast<double>(found.told.peak_registered_bytes) / (1 << 20),
+          found.told.waiting_seconds * 1e3, found.told.seconds * 1e3,
+          static_cast<double>(found.fused_rows) / static_cast<double>(tested.rows()));
     };
     const std::span<std::byte> device_window(lent, lent_bytes);
     measure("first touch, kernels read the pages", {}, true);
     measure("first touch, copied to a lent window", {.device_window = device_window}, true);
     measure("already pinned, kernels read the pages", {.keep_registered = true}, false);
-    measure("already pinned, copied to a lent window", {.keep_registered = true, .device_window = device_window}, false);
+    measure("already pinned, copied to a lent window", {.keep_registered = true, .device_window = device_window},
+            false);
     measure("through the pinned ring, kernels read it", {.registers = false}, true);
-    measure("through the pinned ring, copied to a lent window", {.registers = false, .device_window = device_window}, true);
+    measure("through the pinned ring, copied to a lent window", {.registers = false, .device_window = device_window},
+            true);
 
     {
       std::vector<double> seconds;
@@ -385,8 +403,8 @@ int main(int argc, char** argv) {
     }
     BENCH_CUDA(cudaFree(lent));
     const std::int64_t wrong = tested.wrong();
-    std::printf("%s: %lld wrong elements; %.1f s in all\n", wrong == 0 ? "verified" : "FAILED", static_cast<long long>(wrong),
-                seconds_now() - begin);
+    std::printf("%s: %lld wrong elements; %.1f s in all\n", wrong == 0 ? "verified" : "FAILED",
+                static_cast<long long>(wrong), seconds_now() - begin);
     rows.print(wrong == 0);
     result = wrong == 0 ? 0 : 1;
   }

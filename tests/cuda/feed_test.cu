@@ -47,7 +47,9 @@ TEST_CASE("cuda feed: law 1: any model, window and way arrives as a cold start")
     const reference::checkpoint all = random_checkpoint(layers, draw_seed(), stored_as::mixed);
     const checkpoint_files on_disk(all, static_cast<int>(draw_small(1, 3)), draw_seed());
     engine<cuda_executor> to(layers, draw_small(0, 3));
-    feed_options options{.window_bytes = draw(1, 20) * page, .pinned_bytes = draw(1, 20) * page, .threads = static_cast<int>(draw_small(1, 4))};
+    feed_options options{.window_bytes = draw(1, 20) * page,
+                         .pinned_bytes = draw(1, 20) * page,
+                         .threads = static_cast<int>(draw_small(1, 4))};
     options.registers = !one_in(4);
     options.keep_registered = one_in(3);
     options.ring_bytes = one_in(4) ? 0 : draw(6, 60) * page;
@@ -91,8 +93,8 @@ TEST_CASE("cuda feed: whole matrices are converted on their way, a rank's slices
         must(feed.send(to.model(), open, opened.tensors(), &told));
         must(open.finish());
         to.demand_cold(all);
-        MESSAGE("asked to register: " << registers << "; the way was: " << told.way() << "; read-only pages: "
-                                      << feed.device().pins_read_only());
+        MESSAGE("asked to register: " << registers << "; the way was: " << told.way()
+                                      << "; read-only pages: " << feed.device().pins_read_only());
         CHECK(open.report().fused_rows == rows);
         CHECK(open.report().converted_rows == rows);
         CHECK(open.report().peak_extra_device_bytes == 0);
@@ -139,7 +141,11 @@ TEST_CASE("cuda feed: law 7: abort ends a feed whose lane waits for a reader, an
   const checkpoint_files on_disk_a(a, 1, 10), on_disk_b(b, 1, 11);
   engine<cuda_executor> to(layers);
   for (const bool registers : {true, false}) {
-    cuda_feed feed({.window_bytes = 16 * page, .pinned_bytes = 8 * page, .threads = 2, .registers = registers, .most_wait_seconds = 1});
+    cuda_feed feed({.window_bytes = 16 * page,
+                    .pinned_bytes = 8 * page,
+                    .threads = 2,
+                    .registers = registers,
+                    .most_wait_seconds = 1});
     (void)fed(to, feed, on_disk_a);
     hold_word reading;
     const stream_ref reader = to.memory().stream(2);

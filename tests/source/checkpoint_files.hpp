@@ -52,8 +52,8 @@ class checkpoint_files {
       const std::size_t begin = data.size();
       data.append(reinterpret_cast<const char*>(value->bytes.data()), value->bytes.size());
       header += (header.size() > 1 ? ",\"" : "\"") + name + "\":{\"dtype\":\"" + std::string(name_of(value->type)) +
-                "\",\"shape\":" + to_string(shape_of(value->sizes)) + ",\"data_offsets\":[" + std::to_string(begin) + "," +
-                std::to_string(data.size()) + "]}";
+                "\",\"shape\":" + to_string(shape_of(value->sizes)) + ",\"data_offsets\":[" + std::to_string(begin) +
+                "," + std::to_string(data.size()) + "]}";
     }
     header += "}" + std::string(static_cast<std::size_t>(random.below(9)), ' ');
     std::ofstream out(folder_ / (std::to_string(index) + ".safetensors"), std::ios::binary);

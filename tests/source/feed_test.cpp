@@ -18,7 +18,8 @@
 namespace wreload::test {
 namespace {
 
-/// Needed bytes, from the reference: of each tensor the rows that any element comes from, over the columns that any does.
+/// Needed bytes, from the reference: of each tensor the rows that any element comes from, over the columns that any
+/// does.
 std::int64_t bytes_needed(const std::vector<reference::layer>& layers, const reference::checkpoint& all) {
   struct need {
     std::set<std::int64_t> rows = {};
@@ -107,7 +108,8 @@ std::vector<reference::layer> large_model(int tp_size = 1, reference::cut split 
 
 }  // namespace
 
-TEST_CASE("feed: law 1 on the host: any model, window and split arrives as a cold start, and only what is needed counts") {
+TEST_CASE(
+    "feed: law 1 on the host: any model, window and split arrives as a cold start, and only what is needed counts") {
   property("a host feed loads a checkpoint", [] {
     const std::vector<reference::layer> layers = draw_model();
     const reference::checkpoint all = random_checkpoint(layers, draw_seed(), stored_as::mixed);
@@ -124,14 +126,17 @@ TEST_CASE("feed: law 1 on the host: any model, window and split arrives as a col
     must(open.finish());
     to.demand_cold(all);
     progress.check(told, on_disk.tensors().size());
-    demand(told.needed_bytes == bytes_needed(layers, all),
-           "needed " + std::to_string(told.needed_bytes) + ", the reference " + std::to_string(bytes_needed(layers, all)));
+    demand(
+        told.needed_bytes == bytes_needed(layers, all),
+        "needed " + std::to_string(told.needed_bytes) + ", the reference " + std::to_string(bytes_needed(layers, all)));
     demand(told.needed_bytes + told.skipped_bytes == on_disk.bytes(), "bytes that are neither needed nor skipped");
     demand(told.way() == "host" && told.first_bytes + told.host_bytes == told.needed_bytes, "another way");
   });
 }
 
-TEST_CASE("feed: law 1 on a late device: pages are pinned before they are read and unpinned after, rings and windows reused") {
+TEST_CASE(
+    "feed: law 1 on a late device: pages are pinned before they are read and unpinned after, rings and windows "
+    "reused") {
   property("a late feed loads a checkpoint", [] {
     const std::vector<reference::layer> layers = draw_model();
     const reference::checkpoint all = random_checkpoint(layers, draw_seed(), stored_as::mixed);
@@ -140,7 +145,8 @@ TEST_CASE("feed: law 1 on a late device: pages are pinned before they are read a
     late_device device;
     device.delay = static_cast<int>(draw_small(0, 4));
     device.can_pin = static_cast<late_device::pins>(draw_small(0, 2));
-    feed_options options{.window_bytes = draw_window(), .pinned_bytes = draw_window(), .threads = static_cast<int>(draw_small(1, 4))};
+    feed_options options{
+        .window_bytes = draw_window(), .pinned_bytes = draw_window(), .threads = static_cast<int>(draw_small(1, 4))};
     options.registers = !one_in(5);
     options.ring_bytes = one_in(4) ? 0 : draw(6, 60) * 4096;
     options.keep_registered = one_in(3);
@@ -209,7 +215,9 @@ TEST_CASE("feed: a load that fails in the middle: its status comes back, nothing
       engine<host_executor> to(layers);
       late_device device;
       device.fail_at = at;
-      late_feed feed({.window_bytes = 8192, .pinned_bytes = 4096, .threads = 3, .keep_registered = keeps, .ring_bytes = 0}, device);
+      late_feed feed(
+          {.window_bytes = 8192, .pinned_bytes = 4096, .threads = 3, .keep_registered = keeps, .ring_bytes = 0},
+          device);
       auto open = to.start();
       late_update late(open, device);
       heard progress;
@@ -304,8 +312,9 @@ TEST_CASE("feed: pages that stay registered: other windows over them are pinned 
   const auto send = [&](const checkpoint_files& from, std::span<const checkpoint_tensor> tensors) {
     std::vector<std::string_view> names;
     for (const checkpoint_tensor& each : tensors) names.push_back(each.name);
-    auto open = to.start(tensors.size() == from.tensors().size() ? start_options{}
-                                                                  : start_options{.scope = update_scope::partial(names)});
+    auto open =
+        to.start(tensors.size() == from.tensors().size() ? start_options{}
+                                                         : start_options{.scope = update_scope::partial(names)});
     late_update late(open, device);
     const std::int64_t before = device.pin_calls;
     must(feed.send(to.model(), late, tensors));
@@ -393,7 +402,9 @@ TEST_CASE("feed: a device that never reads: an update that ends elsewhere ends t
     engine<host_executor> to(layers);
     late_device device;
     device.is_stuck = true;
-    late_feed feed({.window_bytes = 4096, .pinned_bytes = 4096, .threads = 2, .registers = !through_ring, .most_wait_seconds = 0}, device);
+    late_feed feed(
+        {.window_bytes = 4096, .pinned_bytes = 4096, .threads = 2, .registers = !through_ring, .most_wait_seconds = 0},
+        device);
     auto open = to.start();
     late_update late(open, device);
     std::thread other([&] {

@@ -22,8 +22,8 @@ class late_device {
  public:
   enum class pins { all, none, some };
   pins can_pin = pins::all;
-  int delay = 2;            ///< answers "not yet" before a batch is read
-  bool is_stuck = false;    ///< never reads
+  int delay = 2;                         ///< answers "not yet" before a batch is read
+  bool is_stuck = false;                 ///< never reads
   std::vector<std::string> broken = {};  ///< what the feed did wrong
   std::int64_t pin_calls = 0;
   std::size_t loads = 0;
@@ -39,7 +39,8 @@ class late_device {
   bool pin(const page_range& pages) {
     const std::lock_guard guard(lock);
     const auto address = reinterpret_cast<std::uintptr_t>(pages.begin);
-    if (address % 4096 != 0 || pages.bytes() % 4096 != 0 || pages.bytes() <= 0) complain("pages that are not whole pages");
+    if (address % 4096 != 0 || pages.bytes() % 4096 != 0 || pages.bytes() <= 0)
+      complain("pages that are not whole pages");
     for (const auto& [begin, end] : pinned)
       if (pages.begin < end && begin < pages.end) complain("pages that are pinned already");
     ++pin_calls;
@@ -188,7 +189,8 @@ class late_update {
       is_late = is_late && part.tensor.memory != memory_kind::pageable;
       if (part.tensor.memory == memory_kind::pinned && !on_.is_pinned(begin, late_device::end_of(part.tensor)))
         on_.complain(std::string(part.name) + " is loaded from pages that are not pinned");
-      if (part.tensor.memory == memory_kind::device && ready.handle == nullptr) on_.complain("a copy that nobody waits for");
+      if (part.tensor.memory == memory_kind::device && ready.handle == nullptr)
+        on_.complain("a copy that nobody waits for");
     }
     if (!is_late) return to_.load(pieces);
     on_.queue.push_back({on_.noted, {pieces.begin(), pieces.end()}});

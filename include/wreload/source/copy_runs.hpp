@@ -42,12 +42,14 @@ namespace detail {
 
 inline void copy_rows(const copy_run& run, std::byte* to) {
   for (std::int64_t row = 0; row < run.rows; ++row)
-    std::memcpy(to + row * run.row_bytes, run.from + row * run.row_stride_bytes, static_cast<std::size_t>(run.row_bytes));
+    std::memcpy(to + row * run.row_bytes, run.from + row * run.row_stride_bytes,
+                static_cast<std::size_t>(run.row_bytes));
 }
 
-/// Appends a run, cut where one page range of the batch ends and the next begins: ranges are pinned apart, and a copy lies
-/// in one.
-inline void append_within_ranges(const feed_plan& plan, const feed_batch& batch, copy_run run, std::vector<copy_run>& to) {
+/// Appends a run, cut where one page range of the batch ends and the next begins: ranges are pinned apart, and a copy
+/// lies in one.
+inline void append_within_ranges(const feed_plan& plan, const feed_batch& batch, copy_run run,
+                                 std::vector<copy_run>& to) {
   const auto end_of_range = [&](const std::byte* from) {
     for (std::size_t w = batch.first_window; w <= batch.last_window; ++w)
       for (const page_range& each : plan.ranges_of(plan.windows[w]))

@@ -20,8 +20,8 @@
 
 namespace wreload {
 
-/// What a feed needs of a device. On another thread than that of `send` only `enter_thread`, `pin`, `unpin` and `is_read`
-/// are called.
+/// What a feed needs of a device. On another thread than that of `send` only `enter_thread`, `pin`, `unpin` and
+/// `is_read` are called.
 ///
 ///   reads_mappings       the executor reads any host memory at once: nothing else is called
 ///   prepare(batches)     a send of so many batches begins
@@ -30,8 +30,8 @@ namespace wreload {
 ///                        where that is not possible
 ///   unpin(pages)         Requires: nothing reads them any more
 ///   copy(batch, runs, from, to, after, ready)
-///                        copies runs of pinned memory to device memory, behind the landing of batch `after` (none: -1);
-///                        `ready` is the event that follows. A run lies in one range that was pinned
+///                        copies runs of pinned memory to device memory, behind the landing of batch `after` (none:
+///                        -1); `ready` is the event that follows. A run lies in one range that was pinned
 ///   note(batch, read)    the batch's load is enqueued; it has read its sources once this event has completed
 ///   is_read(batch)       whether its sources in host memory have been read
 ///   is_landed(batch)     whether its load has completed
@@ -54,13 +54,13 @@ concept feeding_device = requires(T& device, page_range pages, std::int64_t byte
 
 /// Sends checkpoints to open updates. Owns what it has pinned and its ring, if it has one; one thread at a time.
 ///
-/// The bytes that this rank needs go in windows: some threads pin the pages of the mapped files, the calling thread loads
-/// from them as soon as they are pinned (kernels read them across PCIe, or the copy engine brings them to a lent device
-/// window), and the threads unpin them behind. So pinning, crossing and conversion overlap.
+/// The bytes that this rank needs go in windows: some threads pin the pages of the mapped files, the calling thread
+/// loads from them as soon as they are pinned (kernels read them across PCIe, or the copy engine brings them to a lent
+/// device window), and the threads unpin them behind. So pinning, crossing and conversion overlap.
 template <feeding_device Device>
 class basic_feed {
  public:
-  static constexpr int slots = 3;            ///< of the ring and of the device window
+  static constexpr int slots = 3;  ///< of the ring and of the device window
 
   template <class... Args>
   explicit basic_feed(const feed_options& options, Args&&... args)
@@ -96,7 +96,8 @@ class basic_feed {
   template <class Model, class Update>
   status send(const Model& model, Update& update, std::span<const checkpoint_tensor> tensors,
               feed_report* report = nullptr) {
-    return send(model, update, tensors, [](const feed_progress&) {}, report);
+    return send(
+        model, update, tensors, [](const feed_progress&) {}, report);
   }
 
   /// Unpins what is still pinned. Call it before a checkpoint is closed whose pages were kept.
@@ -119,7 +120,9 @@ class basic_feed {
   static constexpr std::size_t none = ~std::size_t{0};
   static constexpr std::int64_t chunk_bytes = std::int64_t{2} << 20;  ///< that a thread copies to the ring at a time
 
-  static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+  static double now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
   static status ended() { return refuse(error_code::aborted, {}, "an open update", "one that has ended"); }
 
   std::int64_t window_bytes() const {
@@ -161,8 +164,8 @@ class basic_feed {
   };
 
   template <class Update, class Progress>
-  status send_all(const registry& records, Update& update, std::span<const checkpoint_tensor> tensors, Progress& progress,
-                  feed_report& told) {
+  status send_all(const registry& records, Update& update, std::span<const checkpoint_tensor> tensors,
+                  Progress& progress, feed_report& told) {
     const std::int64_t window = window_bytes();
     const feed_plan plan = plan_feed(records, tensors, window, std::max(options_.pinned_bytes, window / 8));
     for (const std::span<std::byte> lent : {options_.device_window, options_.ring})
@@ -186,7 +189,8 @@ class basic_feed {
     }
   }
 
-  /// What goes first, in loads of some size. The bytes are copied, since their pages are being pinned or unpinned later.
+  /// What goes first, in loads of some size. The bytes are copied, since their pages are being pinned or unpinned
+  /// later.
   template <class Sending>
   status send_first(Sending& out) {
     constexpr std::int64_t most_bytes = std::int64_t{4} << 20;
@@ -253,7 +257,8 @@ class basic_feed {
       const feed_batch& batch = plan.batches[issued];
       bool pinned = options_.registers && options_.already_pinned;
       const double began = now();
-      if (pins && !windows.wait(batch, [&] { return out.update.is_open(); }, &pinned)) {
+      if (pins && !windows.wait(
+                      batch, [&] { return out.update.is_open(); }, &pinned)) {
         result = ended();
         break;
       }
@@ -266,7 +271,8 @@ class basic_feed {
     }
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(options_.most_wait_seconds);
     const auto may_wait = [&] { return std::chrono::steady_clock::now() < end; };
-    if (issued > 0) detail::poll([&] { return device_.is_read(issued - 1) && device_.is_landed(issued - 1); }, may_wait);
+    if (issued > 0)
+      detail::poll([&] { return device_.is_read(issued - 1) && device_.is_landed(issued - 1); }, may_wait);
     if (pins) windows.stop(std::chrono::seconds(issued > 0 ? options_.most_wait_seconds : 0));
     out.told.peak_registered_bytes = windows.peak_bytes();
     return result;
@@ -296,7 +302,8 @@ class basic_feed {
     const auto is_free = [&] { return ring_user_[slot] == none || device_.is_read(ring_user_[slot]); };
     if (ring != nullptr && !detail::poll(is_free, [&] { return out.update.is_open(); })) return ended();
     runs_.clear();
-    for_each_copy(plan.pieces_of(batch), [&](const copy_run& run) { detail::append_in_chunks(run, chunk_bytes, runs_); });
+    for_each_copy(plan.pieces_of(batch),
+                  [&](const copy_run& run) { detail::append_in_chunks(run, chunk_bytes, runs_); });
     detail::copy_in_threads(runs_, to, options_.threads);
     out.told.waiting_seconds += now() - began;
     if (ring == nullptr) {
@@ -340,9 +347,9 @@ class basic_feed {
   std::vector<page_range> kept_ = {};
   std::byte* own_ring_ = nullptr;
   std::int64_t own_ring_bytes_ = 0;
-  std::vector<std::byte> heap_ = {};             ///< a slot in place of the ring
-  std::vector<copy_run> runs_ = {};              ///< of the batch at hand
-  std::vector<std::size_t> ring_user_ = {};      ///< per slot: the batch that was read from it last
+  std::vector<std::byte> heap_ = {};         ///< a slot in place of the ring
+  std::vector<copy_run> runs_ = {};          ///< of the batch at hand
+  std::vector<std::size_t> ring_user_ = {};  ///< per slot: the batch that was read from it last
   std::size_t ring_turn_ = 0;
 };
 

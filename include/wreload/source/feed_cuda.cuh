@@ -16,8 +16,8 @@ namespace wreload {
 
 /// Pins file pages for one GPU (-1: the calling thread's current one), and copies from them with its own stream.
 ///
-/// Addresses: pages are read at the address they have on the host; where CUDA gives them another they count as not pinned
-/// Stream:    two streams of its own, which wait for no other; it never waits on the host
+/// Addresses: pages are read at the address they have on the host; where CUDA gives them another they count as not
+/// pinned Stream:    two streams of its own, which wait for no other; it never waits on the host
 /// Errors:    CUDA's, from `prepare`, `copy` and `note`. A page that cannot be pinned is no error
 class cuda_pages {
  public:
@@ -26,7 +26,7 @@ class cuda_pages {
   explicit cuda_pages(int device = -1) : device_(device) {
     if (device_ < 0 && cudaGetDevice(&device_) != cudaSuccess) device_ = 0;
   }
-  cuda_pages(const cuda_pages&) = delete;             // owns events and streams
+  cuda_pages(const cuda_pages&) = delete;  // owns events and streams
   cuda_pages& operator=(const cuda_pages&) = delete;
   ~cuda_pages() {
     const detail::device_guard guard(device_);
@@ -40,7 +40,8 @@ class cuda_pages {
     const detail::device_guard guard(device_);
     for (cudaStream_t* stream : {&copies_, &behind_})
       if (*stream == nullptr)
-        if (status failed = check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        if (status failed =
+                check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
             !failed.ok())
           return failed;
     for (std::vector<cudaEvent_t>* events : {&copied_, &landed_})
@@ -116,7 +117,8 @@ class cuda_pages {
   status note(std::size_t batch, event_ref read) {
     if (read.handle == nullptr) return {};
     const detail::device_guard guard(device_);
-    if (status failed = check(cudaStreamWaitEvent(behind_, static_cast<cudaEvent_t>(read.handle), 0), "cudaStreamWaitEvent");
+    if (status failed =
+            check(cudaStreamWaitEvent(behind_, static_cast<cudaEvent_t>(read.handle), 0), "cudaStreamWaitEvent");
         !failed.ok())
       return failed;
     use_[batch].lands = true;
@@ -129,7 +131,8 @@ class cuda_pages {
   std::byte* take_pinned(std::int64_t bytes) const {
     const detail::device_guard guard(device_);
     void* made = nullptr;
-    if (cudaHostAlloc(&made, static_cast<std::size_t>(bytes), cudaHostAllocPortable | cudaHostAllocMapped) == cudaSuccess)
+    if (cudaHostAlloc(&made, static_cast<std::size_t>(bytes), cudaHostAllocPortable | cudaHostAllocMapped) ==
+        cudaSuccess)
       return static_cast<std::byte*>(made);
     (void)cudaGetLastError();
     return nullptr;
@@ -157,10 +160,10 @@ class cuda_pages {
 
   int device_;
   cudaStream_t copies_ = nullptr;
-  cudaStream_t behind_ = nullptr;           ///< waits for the lane's events
-  std::vector<cudaEvent_t> copied_ = {};    ///< per batch
-  std::vector<cudaEvent_t> landed_ = {};    ///< per batch
-  std::vector<used> use_ = {};              ///< per batch
+  cudaStream_t behind_ = nullptr;         ///< waits for the lane's events
+  std::vector<cudaEvent_t> copied_ = {};  ///< per batch
+  std::vector<cudaEvent_t> landed_ = {};  ///< per batch
+  std::vector<used> use_ = {};            ///< per batch
   std::atomic<int> way_ = 0;
 };
 

@@ -10,13 +10,13 @@ namespace wreload {
 
 /// How a feed works; lent memory must outlive it.
 ///
-///   window_bytes     most bytes that are loaded as one; a larger tensor is cut, and is then converted after it has landed.
-///                    With a device window or a ring at most a third of that
+///   window_bytes     most bytes that are loaded as one; a larger tensor is cut, and is then converted after it has
+///                    landed. With a device window or a ring at most a third of that
 ///   pinned_bytes     that a thread pins as one
-///   threads          that pin pages and fill the ring. At most `threads` times `pinned_bytes` are pinned at a time (but at
-///                    least what one load reads)
-///   registers        pages of the files are pinned where they lie, if that can be (see `file_mapping::writable`); false: all
-///                    bytes go through the ring
+///   threads          that pin pages and fill the ring. At most `threads` times `pinned_bytes` are pinned at a time
+///                    (but at least what one load reads)
+///   registers        pages of the files are pinned where they lie, if that can be (see `file_mapping::writable`);
+///                    false: all bytes go through the ring
 ///   keep_registered  pinned pages stay so after `send`, until `release` or the end of the feed
 ///   already_pinned   the caller has pinned the files' pages: nothing is pinned here
 ///   ring             pinned memory that the caller lends, for pages that cannot be pinned
@@ -60,7 +60,7 @@ struct feed_report {
   std::int64_t peak_registered_bytes = 0;
   std::int64_t ring_memory_bytes = 0;  ///< pinned memory of the feed's own
   double seconds = 0;
-  double waiting_seconds = 0;         ///< of it, for pages to be pinned and for the ring
+  double waiting_seconds = 0;  ///< of it, for pages to be pinned and for the ring
 
   std::string_view way() const {
     if (registered_bytes > 0) return ring_bytes + host_bytes > 0 ? "registered and ring" : "registered";

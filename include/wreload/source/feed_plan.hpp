@@ -14,15 +14,15 @@ namespace wreload {
 
 /// A box of a checkpoint tensor that is loaded at once: `rows` runs of bytes in the mapping of its file.
 struct feed_piece {
-  std::size_t tensor = 0;             ///< position in the list that was planned
+  std::size_t tensor = 0;  ///< position in the list that was planned
   box part = {};
-  tensor_ref data = {};               ///< in the mapping
+  tensor_ref data = {};  ///< in the mapping
   std::int64_t rows = 1;
   std::int64_t row_bytes = 0;
   std::int64_t row_stride_bytes = 0;
-  std::int64_t slot_offset = 0;       ///< of its copy (rows dense) in the copy of its batch
-  bool is_last = true;                ///< of its tensor
-  bool is_needed = true;              ///< false: named to the update, no byte of it is read
+  std::int64_t slot_offset = 0;  ///< of its copy (rows dense) in the copy of its batch
+  bool is_last = true;           ///< of its tensor
+  bool is_needed = true;         ///< false: named to the update, no byte of it is read
 
   const std::byte* begin() const { return static_cast<const std::byte*>(data.data); }
   const std::byte* end() const { return begin() + (rows - 1) * row_stride_bytes + row_bytes; }
@@ -53,19 +53,19 @@ struct feed_batch {
   std::int64_t bytes = 0;
 };
 
-/// The way of a checkpoint to one rank. `first` goes before everything else: small scales, so that weights meet them and
-/// are converted on their way, and names of which no byte is needed. Then the batches, in file order. Every needed row
-/// comes once, over the columns that any landing of its tensor needs.
+/// The way of a checkpoint to one rank. `first` goes before everything else: small scales, so that weights meet them
+/// and are converted on their way, and names of which no byte is needed. Then the batches, in file order. Every needed
+/// row comes once, over the columns that any landing of its tensor needs.
 struct feed_plan {
   std::vector<feed_piece> first = {};
   std::vector<feed_piece> pieces = {};
   std::vector<feed_batch> batches = {};
   std::vector<page_range> ranges = {};  ///< disjoint
   std::vector<feed_window> windows = {};
-  std::int64_t slot_bytes = 0;          ///< that the copy of a batch may take
+  std::int64_t slot_bytes = 0;  ///< that the copy of a batch may take
   std::int64_t needed_bytes = 0;
-  std::int64_t skipped_bytes = 0;       ///< of the checkpoint's tensors
-  std::size_t most_windows = 1;         ///< that one batch reads
+  std::int64_t skipped_bytes = 0;  ///< of the checkpoint's tensors
+  std::size_t most_windows = 1;    ///< that one batch reads
 
   std::span<const feed_piece> pieces_of(const feed_batch& batch) const {
     return std::span(pieces).subspan(batch.first_piece, batch.piece_count);

@@ -28,8 +28,8 @@ inline std::string errno_text(int error) { return std::error_code(error, std::ge
 /// How a file is mapped. Nothing is ever written through a mapping.
 enum class file_mapping {
   read_only,
-  writable,  ///< opened for writing too: many GPUs can pin only such pages. Pinning may mark the file's pages dirty, and
-             ///< touch its time of modification, though no byte changes
+  writable,  ///< opened for writing too: for a GPU that cannot pin read-only pages. Pinning may mark the file's pages
+             ///< dirty, and touch its time of modification, though no byte changes
 };
 
 /// Owns a mapping of one regular file; move-only. The mapping stays at its address when the object moves,

@@ -20,20 +20,27 @@ template <class Done, class GoOn>
 bool poll(Done&& is_done, GoOn&& may_go_on) {
   for (int round = 0; !is_done(); ++round) {
     if (!may_go_on()) return is_done();
-    if (round > 50) std::this_thread::sleep_for(std::chrono::microseconds(100));
-    else std::this_thread::yield();
+    if (round > 50)
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    else
+      std::this_thread::yield();
   }
   return true;
 }
 
-/// Each thread takes the next window, pins it, waits until its last batch was issued and read, and unpins it: so at most
-/// as many windows as threads are pinned. Pages that are pinned already, and those that stay pinned, belong to `kept`.
+/// Each thread takes the next window, pins it, waits until its last batch was issued and read, and unpins it: so at
+/// most as many windows as threads are pinned. Pages that are pinned already, and those that stay pinned, belong to
+/// `kept`.
 template <class Pages>
 class pinned_windows {
  public:
   /// Unpins pages in `kept` that overlap the plan's, but are others.
   pinned_windows(Pages& pages, const feed_plan& plan, std::vector<page_range>& kept, bool keeps)
-      : pages_(pages), plan_(plan), kept_(kept), keeps_(keeps), state_(plan.windows.size()),
+      : pages_(pages),
+        plan_(plan),
+        kept_(kept),
+        keeps_(keeps),
+        state_(plan.windows.size()),
         read_by_(plan.windows.size(), nobody) {
     std::vector<page_range> sorted = plan.ranges;  // by address; disjoint
     const auto before = [](const page_range& a, const page_range& b) { return a.begin < b.begin; };
@@ -81,7 +88,8 @@ class pinned_windows {
     return true;
   }
 
-  /// The batch was handed to the device, which `Pages` knows by now; windows that no later batch reads can go behind it.
+  /// The batch was handed to the device, which `Pages` knows by now; windows that no later batch reads can go behind
+  /// it.
   void release(std::size_t index) {
     const feed_batch& batch = plan_.batches[index];
     {
@@ -92,8 +100,8 @@ class pinned_windows {
     changed_.notify_all();
   }
 
-  /// Ends the threads once everything they pinned is unpinned (or kept). No more windows are pinned from now on. What the
-  /// device still reads after `most` stays pinned, in `kept`.
+  /// Ends the threads once everything they pinned is unpinned (or kept). No more windows are pinned from now on. What
+  /// the device still reads after `most` stays pinned, in `kept`.
   void stop(std::chrono::seconds most) {
     {
       const std::lock_guard guard(lock_);
@@ -168,8 +176,10 @@ class pinned_windows {
     if (is_read)
       for (std::size_t i = 0; i < window.range_count; ++i) unpin_range(window.first_range + i);
     const std::lock_guard guard(lock_);
-    if (is_read) count(w, -1);
-    else keep(w);
+    if (is_read)
+      count(w, -1);
+    else
+      keep(w);
   }
 
   void keep(std::size_t w) {
@@ -192,9 +202,9 @@ class pinned_windows {
   std::mutex lock_ = {};                    ///< of everything below, and of `kept_`
   std::condition_variable changed_ = {};
   std::vector<state> state_;
-  std::vector<std::size_t> read_by_;        ///< per window: the last batch issued that reads it
+  std::vector<std::size_t> read_by_;  ///< per window: the last batch issued that reads it
   std::size_t next_ = 0;
-  std::size_t issued_ = 0;                  ///< batches
+  std::size_t issued_ = 0;  ///< batches
   bool stopping_ = false;
   std::chrono::steady_clock::time_point deadline_ = {};
   std::int64_t pinned_bytes_ = 0;

@@ -79,7 +79,8 @@ class feed_planner {
     if (tensor.bytes() > small_bytes) return false;
     for (const std::int32_t l : source.landings) {
       const std::int32_t weight = at(records_.landings, l).weight;
-      if (weight != no_index && at(records_.params, at(records_.landings, weight).param).plan.spec.converts()) return true;
+      if (weight != no_index && at(records_.params, at(records_.landings, weight).param).plan.spec.converts())
+        return true;
     }
     return false;
   }
@@ -98,12 +99,15 @@ class feed_planner {
     std::sort(rows.begin(), rows.end(), [](const row_range& a, const row_range& b) { return a.begin < b.begin; });
     std::size_t kept = 0;
     for (std::size_t i = 1; i < rows.size(); ++i) {
-      if (rows[i].begin <= rows[kept].end) rows[kept].end = std::max(rows[kept].end, rows[i].end);
-      else rows[++kept] = rows[i];
+      if (rows[i].begin <= rows[kept].end)
+        rows[kept].end = std::max(rows[kept].end, rows[i].end);
+      else
+        rows[++kept] = rows[i];
     }
     rows.resize(kept + 1);
     for (const row_range& each : rows)
-      source.bundled ? for_each_expert_box(source.extents, each, hull, visit) : visit(box_of(source.extents, each, hull));
+      source.bundled ? for_each_expert_box(source.extents, each, hull, visit)
+                     : visit(box_of(source.extents, each, hull));
   }
 
   static box box_of(const shape& extents, const row_range& rows, const rect& hull) {
