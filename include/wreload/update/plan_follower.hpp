@@ -137,7 +137,8 @@ class plan_follower {
     if (next_)
       for (const planned_step<Executor>& step : next_->steps) has_no_room_ |= !step.table.whole;
     if (has_no_room_) {  // what the plan has taken goes to the next one
-      core_.drop_plan();
+      core_.plan.reset();
+      core_.run.drop_kept(0);
     } else if (!next_) {
       core_.run.drop_kept(mark_);
     } else {
@@ -154,12 +155,9 @@ class plan_follower {
   }
 
   /// After an end without success.
-  void drop(bool is_torn) {
+  void drop() {
     next_.reset();
-    if (is_torn)
-      core_.drop_plan();
-    else
-      core_.run.drop_kept(mark_);
+    core_.run.drop_kept(mark_);
   }
 
  private:

@@ -743,7 +743,7 @@ class session {
     if (succeeded) core_.last_digest = digest_;
     core_.books.clear();
     if (!succeeded)
-      follower_.drop(how == ending::torn);
+      follower_.drop();
     else if (!follower_.follows())
       follower_.seal(report_, is_touched_);
     memory_.release(!can_still_run_);
