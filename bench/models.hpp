@@ -186,6 +186,7 @@ class glm : writer<Sink> {
 
  public:
   static constexpr const char* name = "GLM-5.3-Flash";
+  static constexpr dims real = glm_dims;
 
   explicit glm(Sink& sink, wr::tensor_parallel group, const dims& sizes = glm_dims) : base(sink, sizes, group), ranks_(group.size) {}
 
@@ -252,6 +253,7 @@ class deepseek : writer<Sink> {
 
  public:
   static constexpr const char* name = "DeepSeek-V3";
+  static constexpr dims real = deepseek_dims;
 
   explicit deepseek(Sink& sink, wr::tensor_parallel group, const dims& sizes = deepseek_dims) : base(sink, sizes, group) {}
 
@@ -275,6 +277,7 @@ class kimi : writer<Sink> {
 
  public:
   static constexpr const char* name = "Kimi-K2.5";
+  static constexpr dims real = kimi_dims;
 
   explicit kimi(Sink& sink, wr::tensor_parallel group, const dims& sizes = kimi_dims) : base(sink, sizes, group) {}
 
