@@ -1,7 +1,8 @@
-// Landing and finishing whole models: GLM-5.3-Flash and DeepSeek-V3 run in BF16 from block FP8, Kimi-K2.5 in NVFP4; rank 0
-// of tensor parallel 8, real extents, embedding and head and as many layers as fit in 96 GiB, through model<cuda_executor>.
+// Landing and finishing whole models: GLM-5.3-Flash and DeepSeek-V3 run in BF16 from block FP8, Kimi-K2.5 in NVFP4; rank
+// 0 of tensor parallel 8, real extents, embedding and head and as many layers as fit in 96 GiB, through
+// model<cuda_executor>.
 //
-// A bucket is up to 8 GiB of whole checkpoint tensors, one behind the other at multiples of 16 bytes in one device block.
+// A bucket is up to 8 GiB of whole checkpoint tensors, one behind the other at multiples of 16 bytes in a device block.
 // The block holds random bytes and serves for every bucket, from another place on; block scales and scalars are all
 // different. Storage is poisoned before each pass, and every byte that kernels read is compared (model_check.cuh).
 //
@@ -11,8 +12,8 @@
 //   finish_model [MODEL [GIB]]      glm, deepseek, kimi or all; default all and 96
 //
 // Rates count what has to be read and written: landing 2 bytes a byte, conversion in place 3 an element, on the way 3.
-// Launches: of landing one a load, of finish one a conversion key and one a level of computed params, and one that compares
-// the scalars of Kimi's fused halves.
+// Launches: of landing one a load; of finish one a conversion key and one a level of computed params, and one that
+// compares the scalars of Kimi's fused halves.
 #include <algorithm>
 #include <deque>
 #include <functional>
@@ -66,7 +67,8 @@ struct size_count {
   template <class Layout>
   void layer(const std::string& name, const wr::extents& sizes) {
     wr::status refused;
-    for (const wr::storage_need& need : wr::storage_plan<Layout>(name, sizes, &refused)) bytes += rounded(need.bytes, 256);
+    for (const wr::storage_need& need : wr::storage_plan<Layout>(name, sizes, &refused))
+      bytes += rounded(need.bytes, 256);
     demand(refused);
   }
   void tensor(const std::string&, wr::dtype, const wr::shape&) {}
@@ -79,7 +81,7 @@ struct bucket_pieces {
 
 /// What a pass took, in seconds.
 struct timing {
-  double landing = 0, commit = 0;                                                         ///< on the device
+  double landing = 0, commit = 0;  ///< on the device
   double load_host = 0, prepare_host = 0, commit_host = 0, publish_host = 0, finish_host = 0;
   std::int64_t load_launches = 0, commit_launches = 0, fused_rows = 0, converted_rows = 0;
 };
@@ -93,7 +95,7 @@ class bed {
     Model<bed> described(*this, group);
     described.embedding();
     described.head();
-    for (; layers_ < sizes().layers; ++layers_) {
+    for (; layers_ < Model<size_count>::real.layers; ++layers_) {
       size_count next;
       Model<size_count>(next, group).layer(layers_);
       if (used_ + next.bytes > on_.storage_bytes) break;
@@ -125,7 +127,8 @@ class bed {
       places.emplace_back(on_.storage + used_);
       used_ += rounded(need.bytes, 256);
       if (used_ > on_.storage_bytes) {
-        std::fprintf(stderr, "%s: does not fit in %lld bytes\n", need.name.c_str(), static_cast<long long>(on_.storage_bytes));
+        std::fprintf(stderr, "%s: does not fit in %lld bytes\n", need.name.c_str(),
+                     static_cast<long long>(on_.storage_bytes));
         std::exit(1);
       }
     }
@@ -137,7 +140,6 @@ class bed {
     sent_bytes_ += extents.elements() * wr::bytes_of(type);
   }
 
-  static constexpr bench::models::dims sizes();
   int layers() const { return layers_; }
   std::size_t tensors() const { return tensors_.size(); }
   std::size_t buckets() const { return buckets_.size(); }
@@ -246,11 +248,13 @@ class bed {
     floats_ = device_array<std::uint8_t>(floats);
     scalars_ = device_array<std::uint8_t>(std::max<std::int64_t>(scalars, 16));
     bench::random_bytes<<<2048, 256, 0, on_.stream>>>(reinterpret_cast<std::uint64_t*>(on_.block),
-                                                      static_cast<std::uint64_t>(bucket_bytes + most_shift), sent_bytes_);
+                                                      static_cast<std::uint64_t>(bucket_bytes + most_shift),
+                                                      sent_bytes_);
     bench::random_scales<<<256, 256, 0, on_.stream>>>(reinterpret_cast<std::uint32_t*>(floats_),
                                                       static_cast<std::uint64_t>(floats) / 4, sent_bytes_);
     BENCH_CUDA(cudaGetLastError());
-    BENCH_CUDA(cudaMemcpyAsync(scalars_, values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice, on_.stream));
+    BENCH_CUDA(
+        cudaMemcpyAsync(scalars_, values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice, on_.stream));
     BENCH_CUDA(cudaStreamSynchronize(on_.stream));
     sent_.reserve(tensors_.size());
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
@@ -258,9 +262,9 @@ class bed {
       const bool is_float = sent.type == wr::dtype::fp32, is_scalar = is_float && sent.extents.rank() == 0;
       sent.data = (is_scalar ? scalars_ : is_float ? floats_ : on_.block) + places[i];
       sent_.emplace(tensors_[i].name, sent);
-      const wr::piece made{.name = tensors_[i].name,
-                           .tensor = {.data = sent.data, .type = sent.type, .extents = sent.extents,
-                                      .memory = wr::memory_kind::device}};
+      const wr::piece made{
+          .name = tensors_[i].name,
+          .tensor = {.data = sent.data, .type = sent.type, .extents = sent.extents, .memory = wr::memory_kind::device}};
       bucket_pieces& into = buckets_[bucket_of_[i]];
       into.all.push_back(made);
       (tensors_[i].name.ends_with(".weight_scale_inv") ? into.scales : into.weights).push_back(made);
@@ -282,11 +286,6 @@ class bed {
   double most_load_host_ = 0, most_commit_host_ = 0;
 };
 
-template <template <class> class Model>
-constexpr bench::models::dims bed<Model>::sizes() {
-  return Model<bed>::real;
-}
-
 /// All passes of a model; returns the wrong floats.
 template <template <class> class Model>
 std::int64_t measure(machine& on, double copy_rate, bench::table& rows) {
@@ -294,7 +293,8 @@ std::int64_t measure(machine& on, double copy_rate, bench::table& rows) {
   bed<Model> tested(on);
   const std::string name = Model<size_count>::name;
   const std::string storage = std::to_string(on.storage_bytes >> 30) + " GiB";
-  rows.add_value(name + ": layers", tested.layers(), ("of " + std::to_string(tested.sizes().layers) + " in " + storage).c_str());
+  rows.add_value(name + ": layers", tested.layers(),
+                 ("of " + std::to_string(Model<size_count>::real.layers) + " in " + storage).c_str());
   std::printf("    rank %d of %d: %zu tensors, %.2f GB in %zu buckets; %.2f GB registered\n", group.rank, group.size,
               tested.tensors(), static_cast<double>(tested.sent_bytes()) * 1e-9, tested.buckets(),
               static_cast<double>(tested.registered_bytes()) * 1e-9);
@@ -315,11 +315,12 @@ std::int64_t measure(machine& on, double copy_rate, bench::table& rows) {
   };
   const auto tell = [&](const std::vector<timing>& all) {
     const timing& last = all.back();
-    std::printf("    %lld launches for %zu buckets; %lld at finish (%d conversion keys, %d levels of computed params); %lld rows "
-                "converted, %lld of them on the way\n",
-                static_cast<long long>(last.load_launches), tested.buckets(), static_cast<long long>(last.commit_launches),
-                tested.keys(), tested.levels(), static_cast<long long>(last.converted_rows),
-                static_cast<long long>(last.fused_rows));
+    std::printf(
+        "    %lld launches for %zu buckets; %lld at finish (%d conversion keys, %d levels of computed params); "
+        "%lld rows converted, %lld of them on the way\n",
+        static_cast<long long>(last.load_launches), tested.buckets(), static_cast<long long>(last.commit_launches),
+        tested.keys(), tested.levels(), static_cast<long long>(last.converted_rows),
+        static_cast<long long>(last.fused_rows));
   };
   const bool converts = elements > 0;
   const way first = converts ? way::apart : way::together;
@@ -328,7 +329,8 @@ std::int64_t measure(machine& on, double copy_rate, bench::table& rows) {
   rate("landing", of(device, &timing::landing), landed);
   if (converts) rate("conversion in place", of(device, &timing::commit), 3 * elements);
   if (!converts) rows.add_value(name + ": commit, device", of(device, &timing::commit) * 1e3, "ms");
-  rows.add_value(name + ": loads, host", of(device, &timing::load_host) * 1e9 / static_cast<double>(tested.tensors()), "ns a tensor");
+  rows.add_value(name + ": loads, host", of(device, &timing::load_host) * 1e9 / static_cast<double>(tested.tensors()),
+                 "ns a tensor");
   rows.add_value(name + ": prepare, host", of(device, &timing::prepare_host) * 1e3, "ms");
   rows.add_value(name + ": commit, host", of(device, &timing::commit_host) * 1e3, "ms");
   rows.add_value(name + ": publish, host", of(device, &timing::publish_host) * 1e3, "ms");
@@ -370,10 +372,12 @@ int main(int argc, char** argv) {
   {
     std::vector<double> copies;
     constexpr std::int64_t half = bucket_bytes / 2;
-    bench::random_bytes<<<2048, 256, 0, on.stream>>>(reinterpret_cast<std::uint64_t*>(on.block), static_cast<std::uint64_t>(half), 1);
+    bench::random_bytes<<<2048, 256, 0, on.stream>>>(reinterpret_cast<std::uint64_t*>(on.block),
+                                                     static_cast<std::uint64_t>(half), 1);
     for (int i = -2; i < 7; ++i) {
       const double copy = bench::device_seconds(on.stream, [&] {
-        BENCH_CUDA(cudaMemcpyAsync(on.block + half, on.block, static_cast<std::size_t>(half), cudaMemcpyDeviceToDevice, on.stream));
+        BENCH_CUDA(cudaMemcpyAsync(on.block + half, on.block, static_cast<std::size_t>(half), cudaMemcpyDeviceToDevice,
+                                   on.stream));
       });
       if (i >= 0) copies.push_back(copy);
     }

@@ -1,6 +1,6 @@
 #pragma once
-/// What a loaded model has to hold, from the checkpoint tensors and a layer's extents alone: slices cut, stacked, swizzled
-/// and dequantised by formulas written here, which share nothing with the library.
+/// What a loaded model has to hold, from the checkpoint tensors and a layer's extents alone: slices cut, stacked,
+/// swizzled and dequantised by formulas written here, which share nothing with the library.
 
 #include <algorithm>
 #include <cstdint>
@@ -26,14 +26,14 @@ enum class kept_as { bytes, widened, dequantised, swizzled };
 
 /// A slice of a checkpoint tensor and where it has to be. `cols` counts stored elements.
 struct slice_check {
-  const std::uint8_t* source = nullptr;  // (rows, cols), its first needed element
-  const float* scales = nullptr;         // dequantised: (ceil(tensor rows / 128), scale_cols), of the whole tensor
-  const std::uint8_t* runtime = nullptr; // (rows, cols); swizzled: the first byte of the slot
+  const std::uint8_t* source = nullptr;   // (rows, cols), its first needed element
+  const float* scales = nullptr;          // dequantised: (ceil(tensor rows / 128), scale_cols), of the whole tensor
+  const std::uint8_t* runtime = nullptr;  // (rows, cols); swizzled: the first byte of the slot
   std::int64_t source_stride = 0, runtime_stride = 0;  // bytes
   std::uint32_t rows = 0, cols = 0;
   std::uint32_t row_begin = 0, col_begin = 0;  ///< in the checkpoint tensor
   std::uint32_t scale_cols = 0;
-  std::uint32_t slot_row = 0;                  ///< swizzled: where in the slot the slice begins
+  std::uint32_t slot_row = 0;  ///< swizzled: where in the slot the slice begins
   kept_as how = kept_as::bytes;
 };
 
@@ -43,7 +43,7 @@ __device__ bool is_vector(std::uint64_t value) { return value % 16 == 0; }
 
 /// Wrong elements, or vectors of 16 bytes; `blocks_each` blocks take turns on a slice, a row's threads side by side.
 __global__ void __launch_bounds__(256)
-count_wrong_slices(const slice_check* all, unsigned blocks_each, unsigned long long* wrong) {
+    count_wrong_slices(const slice_check* all, unsigned blocks_each, unsigned long long* wrong) {
   const slice_check each = all[blockIdx.x / blocks_each];
   const std::uint32_t first = blockIdx.x % blocks_each * blockDim.x + threadIdx.x, stride = blocks_each * blockDim.x;
   const auto for_each = [&](std::uint32_t in_a_row, auto&& is_wrong) {
@@ -132,7 +132,8 @@ class model_check {
       std::int64_t w13 = 0, w2 = 0;
       for (std::int64_t expert = 0; expert < sizes.experts->total; ++expert) {
         const std::string of = name + "." + std::to_string(expert) + ".";
-        for (int i = 0; i < 2; ++i) w13 += dequantised(of + sizes.shards[i].module, sizes.shards[i], sizes, place("w13_weight"), w13);
+        for (int i = 0; i < 2; ++i)
+          w13 += dequantised(of + sizes.shards[i].module, sizes.shards[i], sizes, place("w13_weight"), w13);
         w2 += dequantised(of + "down_proj", sizes.shards[2], sizes, place("w2_weight"), w2);
       }
     } else if constexpr (std::is_same_v<Layout, wr::Nvfp4Linear>) {
@@ -157,8 +158,10 @@ class model_check {
         const std::string of = name + "." + std::to_string(expert) + ".";
         const std::int64_t half = local_rows(up, sizes);  // up above gate
         packed(of + "up_proj", up, sizes, place("w13_weight"), place("w13_blockscale_swizzled"), expert * 2 * half, 0);
-        packed(of + "gate_proj", gate, sizes, place("w13_weight"), place("w13_blockscale_swizzled"), expert * 2 * half, half);
-        packed(of + "down_proj", down, sizes, place("w2_weight"), place("w2_blockscale_swizzled"), expert * down.rows, 0);
+        packed(of + "gate_proj", gate, sizes, place("w13_weight"), place("w13_blockscale_swizzled"), expert * 2 * half,
+               half);
+        packed(of + "down_proj", down, sizes, place("w2_weight"), place("w2_blockscale_swizzled"), expert * down.rows,
+               0);
         w13_inputs.push_back(scalar(of + "gate_proj.input_scale"));
         w13_inputs.push_back(scalar(of + "up_proj.input_scale"));
         w2_inputs.push_back(scalar(of + "down_proj.input_scale"));
@@ -195,7 +198,8 @@ class model_check {
   /// Adds what differs to a device counter, and returns the wrong floats. Waits.
   std::int64_t run(unsigned long long* wrong, cudaStream_t stream) const {
     constexpr unsigned blocks_each = 16;
-    count_wrong_slices<<<static_cast<unsigned>(slices_.size()) * blocks_each, 256, 0, stream>>>(table_, blocks_each, wrong);
+    count_wrong_slices<<<static_cast<unsigned>(slices_.size()) * blocks_each, 256, 0, stream>>>(table_, blocks_each,
+                                                                                                wrong);
     BENCH_CUDA(cudaGetLastError());
     BENCH_CUDA(cudaStreamSynchronize(stream));
     std::int64_t wrong_floats = 0;
@@ -267,7 +271,9 @@ class model_check {
     if (scale != nullptr) {
       made.scales = reinterpret_cast<const float*>(scale->data);
       made.scale_cols = static_cast<std::uint32_t>(scale->extents.cols());
-      const auto blocks = [](std::int64_t begin, std::int64_t count) { return (begin + count - 1) / 128 - begin / 128 + 1; };
+      const auto blocks = [](std::int64_t begin, std::int64_t count) {
+        return (begin + count - 1) / 128 - begin / 128 + 1;
+      };
       landed_bytes_ += blocks(row_begin, rows) * blocks(col_begin, cols) * 8;
       dequantised_ += rows * cols;
     }

@@ -2,8 +2,8 @@
 /// Three public models layer by layer: what an engine registers for one rank, and the checkpoint tensors in order. Text
 /// parts without multi-token prediction, and Kimi's vision tower. Source: models.md 1 to 3.
 ///
-/// GLM-5.3-Flash and DeepSeek-V3 run in BF16 (every FP8 matrix is converted), Kimi-K2.5 in NVFP4 as it is stored. A sink
-/// takes the description; host only.
+/// GLM-5.3-Flash and DeepSeek-V3 run in BF16 (every FP8 matrix is converted), Kimi-K2.5 in NVFP4 as it is stored.
+/// A sink takes the description; host only.
 ///
 ///   sink.template layer<Layout>(name, extents)   a layer, cut for the rank
 ///   sink.tensor(name, type, shape)               a checkpoint tensor, whole
@@ -29,33 +29,67 @@ enum class stored { bf16, block_fp8, nvfp4 };
 /// Extents of a model, whole: before any cut.
 struct dims {
   std::int64_t hidden = 0, vocab = 0;
-  int layers = 0, dense_layers = 0;                 ///< the first ones have a dense MLP, the others experts
+  int layers = 0, dense_layers = 0;                      ///< the first ones have a dense MLP, the others experts
   std::int64_t experts = 0, width = 0, dense_width = 0;  ///< rows of a gate: of an expert, of a dense MLP
-  std::int64_t q_lora = 0, kv_lora = 0, rope = 0;   ///< kv_a_proj_with_mqa has kv_lora + rope rows
-  std::int64_t q_rows = 0, kv_rows = 0, o_cols = 0; ///< of q_b_proj, kv_b_proj, o_proj: all heads
+  std::int64_t q_lora = 0, kv_lora = 0, rope = 0;        ///< kv_a_proj_with_mqa has kv_lora + rope rows
+  std::int64_t q_rows = 0, kv_rows = 0, o_cols = 0;      ///< of q_b_proj, kv_b_proj, o_proj: all heads
   std::int64_t vision_blocks = 0, vision_width = 0, vision_inner = 0, vision_patch = 0, vision_grid = 0;
 
   /// All widths divided; counts, patches and grids stay.
   dims divided(std::int64_t by) const {
     dims less = *this;
-    for (std::int64_t dims::*each : {&dims::hidden, &dims::vocab, &dims::width, &dims::dense_width, &dims::q_lora,
-                                     &dims::kv_lora, &dims::rope, &dims::q_rows, &dims::kv_rows, &dims::o_cols,
-                                     &dims::vision_width, &dims::vision_inner})
+    for (std::int64_t dims::*each :
+         {&dims::hidden, &dims::vocab, &dims::width, &dims::dense_width, &dims::q_lora, &dims::kv_lora, &dims::rope,
+          &dims::q_rows, &dims::kv_rows, &dims::o_cols, &dims::vision_width, &dims::vision_inner})
       less.*each /= by;
     return less;
   }
 };
 
-inline constexpr dims glm_dims = {.hidden = 4096, .vocab = 154880, .layers = 45, .dense_layers = 3, .experts = 288,
-                                  .width = 2048, .dense_width = 12288, .q_lora = 1536, .kv_lora = 512, .rope = 0,
-                                  .q_rows = 16384, .kv_rows = 32768, .o_cols = 16384};
-inline constexpr dims deepseek_dims = {.hidden = 7168, .vocab = 129280, .layers = 61, .dense_layers = 3, .experts = 256,
-                                       .width = 2048, .dense_width = 18432, .q_lora = 1536, .kv_lora = 512, .rope = 64,
-                                       .q_rows = 24576, .kv_rows = 32768, .o_cols = 16384};
-inline constexpr dims kimi_dims = {.hidden = 7168, .vocab = 163840, .layers = 61, .dense_layers = 1, .experts = 384,
-                                   .width = 2048, .dense_width = 18432, .q_lora = 1536, .kv_lora = 512, .rope = 64,
-                                   .q_rows = 12288, .kv_rows = 16384, .o_cols = 8192, .vision_blocks = 27,
-                                   .vision_width = 1152, .vision_inner = 4304, .vision_patch = 14, .vision_grid = 64};
+inline constexpr dims glm_dims = {.hidden = 4096,
+                                  .vocab = 154880,
+                                  .layers = 45,
+                                  .dense_layers = 3,
+                                  .experts = 288,
+                                  .width = 2048,
+                                  .dense_width = 12288,
+                                  .q_lora = 1536,
+                                  .kv_lora = 512,
+                                  .rope = 0,
+                                  .q_rows = 16384,
+                                  .kv_rows = 32768,
+                                  .o_cols = 16384};
+inline constexpr dims deepseek_dims = {.hidden = 7168,
+                                       .vocab = 129280,
+                                       .layers = 61,
+                                       .dense_layers = 3,
+                                       .experts = 256,
+                                       .width = 2048,
+                                       .dense_width = 18432,
+                                       .q_lora = 1536,
+                                       .kv_lora = 512,
+                                       .rope = 64,
+                                       .q_rows = 24576,
+                                       .kv_rows = 32768,
+                                       .o_cols = 16384};
+inline constexpr dims kimi_dims = {.hidden = 7168,
+                                   .vocab = 163840,
+                                   .layers = 61,
+                                   .dense_layers = 1,
+                                   .experts = 384,
+                                   .width = 2048,
+                                   .dense_width = 18432,
+                                   .q_lora = 1536,
+                                   .kv_lora = 512,
+                                   .rope = 64,
+                                   .q_rows = 12288,
+                                   .kv_rows = 16384,
+                                   .o_cols = 8192,
+                                   .vision_blocks = 27,
+                                   .vision_width = 1152,
+                                   .vision_inner = 4304,
+                                   .vision_patch = 14,
+                                   .vision_grid = 64};
 
 /// What the models have in common: modules in one format, cut one way.
 template <class Sink>
@@ -75,7 +109,8 @@ class writer {
   };
 
   /// A tensor that runs as it is stored.
-  void plain(const std::string& name, const wr::shape& extents, wr::parallel split = replicated, wr::dtype type = bf16) {
+  void plain(const std::string& name, const wr::shape& extents, wr::parallel split = replicated,
+             wr::dtype type = bf16) {
     sink_.tensor(name, type, extents);
     sink_.template layer<wr::Plain>(name, wr::extents::tensor(name, extents, type).cut(split, group_));
   }
@@ -99,7 +134,8 @@ class writer {
     wr::extents sizes{.inner = {as == stored::nvfp4 ? cols / 2 : cols}, .split = split, .tp = group_};
     for (const part& each : parts) {
       matrix(as, each.module, each.rows, cols);
-      sizes.shards.push_back({.module = as == stored::bf16 ? each.module + ".weight" : each.module, .rows = each.rows,
+      sizes.shards.push_back({.module = as == stored::bf16 ? each.module + ".weight" : each.module,
+                              .rows = each.rows,
                               .split = each.split});
     }
     if (as == stored::bf16) sizes.type = bf16;
@@ -107,7 +143,8 @@ class writer {
     if (as == stored::block_fp8) sink_.template layer<wr::Fp8DequantLinear>(name, sizes);
     if (as == stored::nvfp4) sink_.template layer<wr::Nvfp4Linear>(name, sizes);
   }
-  void linear(stored as, const std::string& name, std::int64_t rows, std::int64_t cols, wr::parallel split = replicated) {
+  void linear(stored as, const std::string& name, std::int64_t rows, std::int64_t cols,
+              wr::parallel split = replicated) {
     linear(as, name, {{name, rows}}, cols, split);
   }
   void mlp(stored as, const std::string& of, std::int64_t width) {
@@ -128,7 +165,9 @@ class writer {
     const wr::extents stack{.shards = {{.module = "gate_proj", .rows = width, .cols = hidden / packed},
                                        {.module = "up_proj", .rows = width, .cols = hidden / packed},
                                        {.module = "down_proj", .rows = hidden, .cols = width / packed, .split = row}},
-                            .split = column, .tp = group_, .experts = wr::expert_slots::all(sizes_.experts)};
+                            .split = column,
+                            .tp = group_,
+                            .experts = wr::expert_slots::all(sizes_.experts)};
     if (as == stored::nvfp4)
       sink_.template layer<wr::Nvfp4Moe>(of + "experts", stack);
     else
@@ -143,7 +182,8 @@ class writer {
   }
   /// Latent attention, without what a model adds; `kv_b` is stored in a format of its own.
   void latent_attention(stored as, stored kv_b, const std::string& of, const std::string& fused) {
-    linear(as, of + fused, {{of + "q_a_proj", sizes_.q_lora}, {of + "kv_a_proj_with_mqa", sizes_.kv_lora + sizes_.rope}},
+    linear(as, of + fused,
+           {{of + "q_a_proj", sizes_.q_lora}, {of + "kv_a_proj_with_mqa", sizes_.kv_lora + sizes_.rope}},
            sizes_.hidden);
     plain(of + "q_a_layernorm.weight", {sizes_.q_lora});
     plain(of + "kv_a_layernorm.weight", {sizes_.kv_lora});
@@ -188,7 +228,8 @@ class glm : writer<Sink> {
   static constexpr const char* name = "GLM-5.3-Flash";
   static constexpr dims real = glm_dims;
 
-  explicit glm(Sink& sink, wr::tensor_parallel group, const dims& sizes = glm_dims) : base(sink, sizes, group), ranks_(group.size) {}
+  explicit glm(Sink& sink, wr::tensor_parallel group, const dims& sizes = glm_dims)
+      : base(sink, sizes, group), ranks_(group.size) {}
 
   void embedding() { base::vocabulary("model.language_model.embed_tokens.weight"); }
   void layer(int index) {
@@ -236,7 +277,8 @@ class glm : writer<Sink> {
                  hidden, base::column);
     base::linear(stored::bf16, of + "f_b_proj", all_heads, head_width, base::column);
     base::linear(stored::bf16, of + "g_b_proj", all_heads, head_width, base::column);
-    for (const char* which : {"q", "k", "v"}) base::widened(of + which + "_conv1d.weight", {all_heads, 1, 4}, base::column);
+    for (const char* which : {"q", "k", "v"})
+      base::widened(of + which + "_conv1d.weight", {all_heads, 1, 4}, base::column);
     base::reshaped(of + "A_log", {heads}, {1, 1, heads / ranks_, 1});
     base::plain(of + "dt_bias", {all_heads}, base::column, base::fp32);
     base::plain(of + "o_norm.weight", {head_width});
@@ -255,7 +297,8 @@ class deepseek : writer<Sink> {
   static constexpr const char* name = "DeepSeek-V3";
   static constexpr dims real = deepseek_dims;
 
-  explicit deepseek(Sink& sink, wr::tensor_parallel group, const dims& sizes = deepseek_dims) : base(sink, sizes, group) {}
+  explicit deepseek(Sink& sink, wr::tensor_parallel group, const dims& sizes = deepseek_dims)
+      : base(sink, sizes, group) {}
 
   void embedding() { base::vocabulary("model.embed_tokens.weight"); }
   void layer(int index) {

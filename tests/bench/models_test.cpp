@@ -85,7 +85,8 @@ TEST_CASE("GLM-5.3-Flash: all layers and the ends are the published checkpoint w
 }
 
 TEST_CASE("DeepSeek-V3: tensors and bytes of each kind of layer, and of the model without MTP") {
-  const counter dense = layer_of<models::deepseek>(2), moe = layer_of<models::deepseek>(3), ends = ends_of<models::deepseek>();
+  const counter dense = layer_of<models::deepseek>(2), moe = layer_of<models::deepseek>(3),
+                ends = ends_of<models::deepseek>();
   CHECK(dense.tensors == 20);
   CHECK(dense.bytes == 583'642'336);
   CHECK(moe.tensors == 1558);
