@@ -161,6 +161,7 @@ def check_run(tally: Tally):
         ran = {each["program"]: each["exit"] for each in told["runs"]}
         tally.check(ran.get("landing") == "0" and ran.get("digest") == "3" and ran.get("plan_replay") == "missing", "runs", str(ran))
         tally.check("plan_replay: missing" in done.stdout and "digest: exit 3" in done.stdout and "told" in done.stdout, "said aloud", done.stdout)
+        tally.check("10 of 11 programs missing or failed" in done.stdout, "counted", done.stdout)
         tally.check((results / "summary.svg").exists(), "drawn", done.stdout)
 
 

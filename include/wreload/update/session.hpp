@@ -514,7 +514,8 @@ class session {
 
   /// Ends a load; under the lock if it failed.
   status end_load(const status& enqueued) {
-    status result = enqueued.ok() ? enqueued : fail(enqueued);
+    status result;
+    if (!enqueued.ok()) result = fail(enqueued);
     if (running_.fetch_sub(1) == 1) running_.notify_all();
     return result;
   }
