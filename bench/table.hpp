@@ -44,7 +44,8 @@ class table {
   void add_value(const std::string& name, double value, const char* unit) {
     std::printf("%-58s %9.4g %s\n", name.c_str(), value, unit);
     char text[256];
-    std::snprintf(text, sizeof text, "{\"name\": \"%s\", \"value\": %.6g, \"unit\": \"%s\"}", name.c_str(), value, unit);
+    std::snprintf(text, sizeof text, "{\"name\": \"%s\", \"value\": %.6g, \"unit\": \"%s\"}", name.c_str(), value,
+                  unit);
     rows_.emplace_back(text);
   }
   void print(bool verified) const {

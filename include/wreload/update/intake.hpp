@@ -137,7 +137,9 @@ class intake {
     const registry& records = core_.records;
     std::uint32_t hashes[block] = {};
     const bool is_guessed = cursor.trust > 0 || pieces.size() == 1;
-    const auto is_named = [&](std::size_t i) { return !pieces[i].id.is_known() && pieces[i].form != load_form::runtime; };
+    const auto is_named = [&](std::size_t i) {
+      return !pieces[i].id.is_known() && pieces[i].form != load_form::runtime;
+    };
     for (std::size_t i = 0; !is_guessed && i < pieces.size(); ++i)
       if (is_named(i)) records.prefetch_slot(hashes[i] = name_index::hash_of(pieces[i].name));
     for (std::size_t i = 0; !is_guessed && i < pieces.size(); ++i)
@@ -152,7 +154,9 @@ class intake {
       }
       ids[i] = core_.order.find(
           pieces[i].name, cursor, [&](std::int32_t id) { return records.text_of(id); },
-          [&](std::string_view name) { return records.find_name(name, is_guessed ? name_index::hash_of(name) : hashes[i]); });
+          [&](std::string_view name) {
+            return records.find_name(name, is_guessed ? name_index::hash_of(name) : hashes[i]);
+          });
     }
   }
 
@@ -173,7 +177,8 @@ class intake {
     if (part.form == load_form::runtime) {
       const std::int32_t param = core_.records.find_param(part.name);
       if (param == no_index) return unknown(part.name);
-      if (status refused = core_.books.admit_runtime(param, part.tensor, part.part, work); !refused.ok()) return refused;
+      if (status refused = core_.books.admit_runtime(param, part.tensor, part.part, work); !refused.ok())
+        return refused;
     } else if (id != no_index) {
       const name_record name = at(core_.records.names, id);
       if (status refused = core_.books.admit(name, part.tensor, part.part, work); !refused.ok()) return refused;

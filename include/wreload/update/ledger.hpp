@@ -121,8 +121,8 @@ class basic_ledger {
     std::fill(written_.begin(), written_.end(), false);
   }
 
-  /// Starts to fetch what the loads of names (indices into registry::names, or -1) will read, for each as far as what it
-  /// points to is at hand: `last` is to be loaded last, `first` soonest.
+  /// Starts to fetch what the loads of names (indices into registry::names, or -1) will read, for each as far as what
+  /// it points to is at hand: `last` is to be loaded last, `first` soonest.
   void prefetch(std::int32_t last, std::int32_t middle, std::int32_t first) const {
     if (last != no_index) __builtin_prefetch(&at(records_.names, last));
     if (middle != no_index) {
@@ -178,7 +178,8 @@ class basic_ledger {
     if (part.whole && tensor.extents == param.plan.extents && tensor.row_major()) rows.extents = matrix;
     const bool by_slot = rows.extents.rank() == 3 && param.plan.is_stack();
     const shape& target = by_slot ? param.plan.extents : matrix;
-    if (status refused = check_box([&] { return std::string_view(param.name()); }, target, rows, part); !refused.ok()) return refused;
+    const auto name = [&] { return std::string_view(param.name()); };
+    if (status refused = check_box(name, target, rows, part); !refused.ok()) return refused;
     const auto for_each_stored = [&](auto&& visit) {
       by_slot ? for_each_bundle_run(rows, part, target, visit) : for_each_run(rows, part, target, visit);
     };
@@ -366,7 +367,8 @@ class basic_ledger {
       if (!arrived_.empty(l) || landing(l).twins != no_index) return false;
     return true;
   }
-  status check_arrivals(name_record name, const source_record& source, const tensor_ref& tensor, const box& part) const {
+  status check_arrivals(name_record name, const source_record& source, const tensor_ref& tensor,
+                        const box& part) const {
     status refused;
     for_each_run_of(source, tensor, part, [&](const piece_run& run) {
       for (const std::int32_t l : source.landings)
@@ -406,7 +408,8 @@ class basic_ledger {
     const rect& needed = landing(l).needed;
     if (!arrived_.empty(l) &&
         (arrived_.form(l, true, needed).overlaps(part) || arrived_.form(l, false, needed).overlaps(part)))
-      return refuse(error_code::duplicate, records_.spelling(name), "each byte once in an update", to_string(part) + " again");
+      return refuse(error_code::duplicate, records_.spelling(name), "each byte once in an update",
+                    to_string(part) + " again");
     const param_spec& spec = param_of(l).plan.spec;
     if (!spec.converts()) return {};
     const rect rows{part.row_begin, part.row_end, needed.col_begin, needed.col_end};
