@@ -31,13 +31,13 @@ inline double median(std::vector<double> values) {
 /// Rows of a table; `print` writes them once more as `JSON {...}` on one line, which bench/summary.py reads.
 class table {
  public:
-  /// A transfer: its time, its rate, and that rate over the device copy's.
-  void add(const std::string& name, double seconds, double bytes, double of_copy) {
-    std::printf("%-58s %9.3f ms  %6.3f TB/s  %5.3f of copy\n", name.c_str(), seconds * 1e3, bytes / seconds * 1e-12,
-                of_copy);
+  /// A transfer: its time, its rate, and that rate over the yardstick's that `of` names.
+  void add(const std::string& name, double seconds, double bytes, double ratio, const char* of = "copy") {
+    std::printf("%-58s %9.3f ms  %6.3f TB/s  %5.3f of %s\n", name.c_str(), seconds * 1e3, bytes / seconds * 1e-12, ratio,
+                of);
     char text[256];
-    std::snprintf(text, sizeof text, "{\"name\": \"%s\", \"ms\": %.4f, \"tb_per_s\": %.4f, \"of_copy\": %.4f}",
-                  name.c_str(), seconds * 1e3, bytes / seconds * 1e-12, of_copy);
+    std::snprintf(text, sizeof text, "{\"name\": \"%s\", \"ms\": %.4f, \"tb_per_s\": %.4f, \"of_%s\": %.4f}",
+                  name.c_str(), seconds * 1e3, bytes / seconds * 1e-12, of, ratio);
     rows_.emplace_back(text);
   }
   /// Any other figure.
