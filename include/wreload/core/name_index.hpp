@@ -115,8 +115,8 @@ class basic_name_index {
 
 using name_index = basic_name_index<>;
 
-/// Which name came after which, the last time. Senders keep their order, so the name that follows is mostly known: it is
-/// compared, not looked up. 4 bytes a name. Not thread safe.
+/// Which name came after which, the last time. Senders keep their order, so the name that follows is mostly known: it
+/// is compared, not looked up. 4 bytes a name. Not thread safe.
 template <class Use = on_use>
 class basic_name_order {
  public:

@@ -116,7 +116,9 @@ class intake {
     const registry& records = core_.records;
     std::uint32_t hashes[block] = {};
     const bool is_guessed = cursor.trust > 0 || pieces.size() == 1;
-    const auto is_named = [&](std::size_t i) { return !pieces[i].id.is_known() && pieces[i].form != load_form::runtime; };
+    const auto is_named = [&](std::size_t i) {
+      return !pieces[i].id.is_known() && pieces[i].form != load_form::runtime;
+    };
     for (std::size_t i = 0; !is_guessed && i < pieces.size(); ++i)
       if (is_named(i)) records.prefetch_slot(hashes[i] = name_index::hash_of(pieces[i].name));
     for (std::size_t i = 0; !is_guessed && i < pieces.size(); ++i)
@@ -131,7 +133,9 @@ class intake {
       }
       ids[i] = core_.order.find(
           pieces[i].name, cursor, [&](std::int32_t id) { return records.text_of(id); },
-          [&](std::string_view name) { return records.find_name(name, is_guessed ? name_index::hash_of(name) : hashes[i]); });
+          [&](std::string_view name) {
+            return records.find_name(name, is_guessed ? name_index::hash_of(name) : hashes[i]);
+          });
     }
   }
 
@@ -149,26 +153,27 @@ class intake {
     const std::int64_t needed_before = work.needed_bytes;
     const std::size_t claims_before = work.claims.size();
     counted_piece counted{.bytes = part.tensor.extents.valid() ? part.tensor.bytes() : 0, .type = part.tensor.type};
-    status refused;
     if (part.form == load_form::runtime) {
       const std::int32_t param = core_.records.find_param(part.name);
-      refused = param == no_index ? unknown(part.name)
-                                  : core_.books.admit_runtime(param, part.tensor, part.part, work);
+      if (param == no_index) return unknown(part.name);
+      if (status refused = core_.books.admit_runtime(param, part.tensor, part.part, work); !refused.ok())
+        return refused;
     } else if (id != no_index) {
-      refused = core_.books.admit(at(core_.records.names, id), part.tensor, part.part, work);
+      const name_record name = at(core_.records.names, id);
+      if (status refused = core_.books.admit(name, part.tensor, part.part, work); !refused.ok()) return refused;
       counted.name = id;
       counted.is_first = work.claims.size() > claims_before && work.claims[claims_before].landing == no_index;
       if (work.needed_bytes == needed_before) counted.as = &report::not_needed;
-      counted.is_absent = at(core_.records.sources, at(core_.records.names, id).source).landings.empty();
+      counted.is_absent = at(core_.records.sources, name.source).landings.empty();
     } else if (matches_any(core_.ignored, part.name)) {
       counted.as = &report::ignored;
     } else if (matches_any(core_.foreign, part.name)) {
       counted.as = &report::foreign;
     } else {
-      refused = unknown(part.name);
+      return unknown(part.name);
     }
-    if (refused.ok()) into.counted.push_back(counted);
-    return refused;
+    into.counted.push_back(counted);
+    return {};
   }
 
   status take_one_in_place(std::string_view name, load_form form, accepted& into) {

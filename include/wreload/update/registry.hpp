@@ -220,7 +220,7 @@ class basic_registry {
   void prefetch_text(std::int32_t id) const {
     if (id == no_index) return;
     __builtin_prefetch(text_of(id).data());
-    __builtin_prefetch(text_of(id).data() + text_of(id).size() - 1);
+    __builtin_prefetch(text_of(id).data() + text_of(id).size());
   }
 
   /// The name of an index into `names`.

@@ -492,8 +492,9 @@ class session {
 
   /// Ends a load; under the lock if it failed or is recorded.
   status end_load(lane_state<Executor>& lane, const status& enqueued) {
-    status result = enqueued.ok() ? enqueued : fail(enqueued);
-    if (result.ok()) keep_recorded(lane);
+    status result;
+    if (!enqueued.ok()) result = fail(enqueued);
+    else keep_recorded(lane);
     if (running_.fetch_sub(1) == 1) running_.notify_all();
     return result;
   }
