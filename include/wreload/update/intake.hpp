@@ -46,7 +46,8 @@ class intake {
   status take(std::span<const piece> pieces, accepted& into) {
     into.clear();
     into.ids.resize(pieces.size());
-    for (std::size_t begin = 0; begin < pieces.size(); begin += block)
+    if (pieces.size() == 1) into.ids[0] = resolve_next(pieces[0], into.cursor);
+    for (std::size_t begin = 0; pieces.size() > 1 && begin < pieces.size(); begin += block)
       resolve(pieces.subspan(begin, std::min(block, pieces.size() - begin)), into.ids.data() + begin, into.cursor);
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       const auto later = [&](std::size_t steps) { return i + steps < pieces.size() ? into.ids[i + steps] : no_index; };
@@ -111,11 +112,24 @@ class intake {
     return part.id.index < static_cast<std::int32_t>(core_.records.names.size()) ? part.id.index : no_index;
   }
 
+  /// A piece that comes alone: what follows the one before it is known, mostly.
+  std::int32_t resolve_next(const piece& part, basic_name_order<>::cursor& cursor) {
+    if (part.form == load_form::runtime) return no_index;
+    const registry& records = core_.records;
+    if (!part.id.is_known())
+      return core_.order.find(
+          part.name, cursor, [&](std::int32_t id) { return records.text_of(id); },
+          [&](std::string_view name) { return records.find_name(name); });
+    const std::int32_t id = resolve(part);
+    if (id != no_index) core_.order.follow(id, cursor);
+    return id;
+  }
+
   /// At most `block` pieces, so that what their look-ups miss in the caches is fetched for all at once.
   void resolve(std::span<const piece> pieces, std::int32_t* ids, basic_name_order<>::cursor& cursor) {
     const registry& records = core_.records;
     std::uint32_t hashes[block] = {};
-    const bool is_guessed = cursor.trust > 0 || pieces.size() == 1;
+    const bool is_guessed = cursor.trust > 0;
     const auto is_named = [&](std::size_t i) {
       return !pieces[i].id.is_known() && pieces[i].form != load_form::runtime;
     };
@@ -128,7 +142,6 @@ class intake {
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       if (!is_named(i)) {
         ids[i] = pieces[i].form == load_form::runtime ? no_index : resolve(pieces[i]);
-        if (ids[i] != no_index && pieces.size() == 1) core_.order.follow(ids[i], cursor);
         continue;
       }
       ids[i] = core_.order.find(
