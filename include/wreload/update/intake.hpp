@@ -153,12 +153,11 @@ class intake {
   }
 
   /// Starts to fetch what the loads that are expected next will read.
-  void prefetch_next(const basic_name_order<>::cursor& from) const {
+  void prefetch_next(basic_name_order<>::cursor& from) const {
     if (from.trust == 0) return;
-    const std::int32_t next = core_.order.next(from.last), second = core_.order.next(next);
-    const std::int32_t third = core_.order.next(second);
-    core_.records.prefetch_text(next);
-    core_.books.prefetch(core_.order.next(third), third, second);
+    core_.order.look_ahead(from);
+    core_.books.prefetch(from.expected(7), from.expected(5), from.expected(3));
+    core_.records.prefetch_text(from.expected(2));
   }
 
   status take_one(const piece& part, std::int32_t id, accepted& into) {

@@ -12,6 +12,7 @@
 
 #include "../core/job.hpp"
 #include "../core/on_use.hpp"
+#include "../core/prefetch.hpp"
 #include "../core/status.hpp"
 #include "arrivals.hpp"
 #include "piece.hpp"
@@ -127,18 +128,18 @@ class basic_ledger {
   /// Starts to fetch what the loads of names (indices into registry::names, or -1) will read, for each as far as what
   /// it points to is at hand: `last` is to be loaded last, `first` soonest.
   void prefetch(std::int32_t last, std::int32_t middle, std::int32_t first) const {
-    if (last != no_index) __builtin_prefetch(&at(records_.names, last));
+    if (last != no_index) wreload::prefetch(&at(records_.names, last));
     if (middle != no_index) {
       const std::int32_t source = at(records_.names, middle).source;
-      __builtin_prefetch(&at(records_.sources, source));
-      __builtin_prefetch(&at(records_.sources, source).name);
-      __builtin_prefetch(&at(spelling_, source));
+      wreload::prefetch(&at(records_.sources, source));
+      wreload::prefetch(&at(records_.sources, source).name);
+      wreload::prefetch(&at(spelling_, source));
     }
     if (first == no_index) return;
     const index_list& landings = at(records_.sources, at(records_.names, first).source).landings;
     if (landings.empty()) return;
-    __builtin_prefetch(&landing(landings[0]));  // a bundle has many
-    __builtin_prefetch(&landing(landings[0]).twins);
+    wreload::prefetch(&landing(landings[0]));  // a bundle has many
+    wreload::prefetch(&landing(landings[0]).twins);
     arrived_.prefetch(landings[0]);
   }
 
