@@ -1,6 +1,6 @@
 // Host cost of a load per tensor: Kimi-K2.5 in NVFP4 as it is stored, 278,219 names, in the library's layouts, for one
-// rank alone and for rank 0 of TP 8. Extents are scaled down (hidden 32, experts of 16 rows a rank), so that a tensor is 4
-// to 512 bytes and the books are what is measured. All sources are one small buffer. Rows say whether the host executor
+// rank alone and for rank 0 of TP 8. Extents are scaled down (hidden 32, experts of 16 rows a rank), so that a tensor
+// is small and the books are what is measured. All sources are one small buffer. Rows say whether the host executor
 // copied bytes and computed alphas ("copied") or nothing
 // ("books").
 //
@@ -134,8 +134,8 @@ bool measure(int ranks, const std::string& what, int rounds, bench::table& resul
     const std::vector<named_tensor> list = made.tensors;
     model_bytes -= wr::test::heap_now().bytes - before_copy;  // the list is the sender's
   }
-  results.add_value(what + ": host memory of the sealed model", static_cast<double>(model_bytes) / static_cast<double>(count),
-                    "bytes a tensor");
+  results.add_value(what + ": host memory of the sealed model",
+                    static_cast<double>(model_bytes) / static_cast<double>(count), "bytes a tensor");
   const std::vector<std::byte> bytes(1 << 20, std::byte{0x21});
   std::vector<std::size_t> order(count);
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -169,12 +169,10 @@ bool measure(int ranks, const std::string& what, int rounds, bench::table& resul
       const double began = seconds_now();
       if (bucket == 1) {
         for (const wr::piece& each : pieces)
-          if (const wr::status result = each.id.is_known() ? update.load(each.id, each.tensor) : update.load(each.name, each.tensor); !result.ok())
-            demand(result);
+          demand(each.id.is_known() ? update.load(each.id, each.tensor) : update.load(each.name, each.tensor));
       } else {
         for (std::size_t i = 0; i < count; i += bucket)
-          if (const wr::status result = update.load(std::span(pieces).subspan(i, std::min(bucket, count - i))); !result.ok())
-            demand(result);
+          demand(update.load(std::span(pieces).subspan(i, std::min(bucket, count - i))));
       }
       const double loaded = seconds_now();
       heap = wr::test::heap_now().allocations - before;

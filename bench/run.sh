@@ -28,7 +28,7 @@ compile() { # FILE: with nvcc or the host compiler alone, unless it is newer tha
   if [ -x "$out" ] && [ -z "$(find "$root/include" "$root/bench" "$root/tests/heap_counter.hpp" \
     \( -name '*.hpp' -o -name '*.cuh' -o -path "$file" \) -newer "$out" -print -quit)" ]; then return 0; fi
   case $file in
-    *.cu) nvcc -std=c++20 -O2 -I"$root/include" -gencode="arch=compute_${arch#sm_},code=$arch" -cudart static "$file" -o "$out" ;;
+    *.cu) nvcc -std=c++20 -O2 -I"$root/include" -gencode="arch=compute_${arch#sm_},code=$arch" -cudart static "$file" -o "$out" -lpthread ;;
     *) "${CXX:-g++}" -std=c++20 -O2 -I"$root/include" "$file" -o "$out" -lpthread ;;
   esac >"$results/build_$(basename "$out").log" 2>&1 || { rm -f "$out"; echo "does not compile: $file, see $results/build_$(basename "$out").log"; }
 }

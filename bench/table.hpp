@@ -33,7 +33,8 @@ class table {
  public:
   /// A transfer: its time, its rate, and that rate over the yardstick's that `of` names.
   void add(const std::string& name, double seconds, double bytes, double ratio, const char* of = "copy") {
-    std::printf("%-58s %9.3f ms  %6.3f TB/s  %5.3f of %s\n", name.c_str(), seconds * 1e3, bytes / seconds * 1e-12, ratio, of);
+    std::printf("%-58s %9.3f ms  %6.3f TB/s  %5.3f of %s\n", name.c_str(), seconds * 1e3, bytes / seconds * 1e-12, ratio,
+                of);
     char text[256];
     std::snprintf(text, sizeof text, "{\"name\": \"%s\", \"ms\": %.4f, \"tb_per_s\": %.4f, \"of_%s\": %.4f}",
                   name.c_str(), seconds * 1e3, bytes / seconds * 1e-12, of, ratio);
@@ -43,7 +44,8 @@ class table {
   void add_value(const std::string& name, double value, const char* unit) {
     std::printf("%-58s %9.4g %s\n", name.c_str(), value, unit);
     char text[256];
-    std::snprintf(text, sizeof text, "{\"name\": \"%s\", \"value\": %.6g, \"unit\": \"%s\"}", name.c_str(), value, unit);
+    std::snprintf(text, sizeof text, "{\"name\": \"%s\", \"value\": %.6g, \"unit\": \"%s\"}", name.c_str(), value,
+                  unit);
     rows_.emplace_back(text);
   }
   void print(bool verified) const {

@@ -65,6 +65,11 @@ TEST_CASE_TEMPLATE_DEFINE("the same name twice is a duplicate, tied or not", Exe
                 "lm_head.weight");
   must(open.load("embed.weight", tested.place(all.at("embed.weight"))));
   check_refused(open.load("embed.weight", tested.place(all.at("embed.weight"))), error_code::duplicate, "embed.weight");
+  // A row in two formats, each under a name of its own.
+  const auto in_fp8 = random_checkpoint(tested.layers(), 1, stored_as::fp8), in_bf16 = random_checkpoint(tested.layers(), 1, stored_as::bf16);
+  must(open.load("a.weight", tested.place(in_fp8.at("a.weight"))));
+  check_refused(open.load("b.weight", tested.place(in_bf16.at("a.weight"))), error_code::mixed_formats, "b.weight");
+  must(open.load("b.weight", tested.place(in_fp8.at("a.weight"))));
 }
 
 TEST_CASE_TEMPLATE_DEFINE("two names that differ: finish refuses, names both, and goes on", Executor, twins_conflict) {

@@ -62,6 +62,8 @@ struct box {
   }
 };
 
+inline constexpr box whole_tensor = {};
+
 /// `[128, 0] + [64, 7168]`
 inline std::string to_string(const box& part) {
   return part.whole ? "whole" : to_string(part.offset) + " + " + to_string(part.extent);

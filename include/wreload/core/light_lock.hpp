@@ -5,19 +5,22 @@
 
 namespace wreload {
 
-/// Exclusive lock; waiters sleep in the kernel. Not recursive.
+/// Exclusive lock; waiters sleep in the kernel. Not recursive. Two atomic exchanges where nobody waits.
 class light_lock {
  public:
   void lock() {
-    while (taken_.test_and_set(std::memory_order_acquire)) taken_.wait(true, std::memory_order_relaxed);
+    int found = free;
+    if (state_.compare_exchange_strong(found, taken, std::memory_order_acquire, std::memory_order_relaxed)) return;
+    while (state_.exchange(awaited, std::memory_order_acquire) != free) state_.wait(awaited, std::memory_order_relaxed);
   }
   void unlock() {
-    taken_.clear(std::memory_order_release);
-    taken_.notify_one();
+    if (state_.exchange(free) == awaited) state_.notify_one();
   }
 
  private:
-  std::atomic_flag taken_ = ATOMIC_FLAG_INIT;
+  static constexpr int free = 0, taken = 1, awaited = 2;  ///< awaited: taken, and somebody may sleep
+
+  std::atomic<int> state_ = free;
 };
 
 /// Holds a lock for a scope.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "on_use.hpp"
+#include "prefetch.hpp"
 
 namespace wreload {
 
@@ -54,7 +55,7 @@ class basic_name_index {
 
   /// Starts to fetch what `find` reads first.
   void prefetch(std::uint32_t hash) const {
-    if (!slots_.empty()) __builtin_prefetch(&slots_[hash & mask()]);
+    if (!slots_.empty()) wreload::prefetch(&slots_[hash & mask()]);
   }
 
   /// Adds a name that `find` does not know.
@@ -115,15 +116,25 @@ class basic_name_index {
 
 using name_index = basic_name_index<>;
 
-/// Which name came after which, the last time. Senders keep their order, so the name that follows is mostly known: it is
-/// compared, not looked up. 4 bytes a name. Not thread safe.
+/// Which name came after which, the last time. Senders keep their order, so the name that follows is mostly known: it
+/// is compared, not looked up. 4 bytes a name. Not thread safe.
 template <class Use = on_use>
 class basic_name_order {
  public:
+  static constexpr std::int32_t none = -1;
+
   /// Where a sender is in its order, and how good its guesses are.
   struct cursor {
+    static constexpr std::uint32_t depth = 8;  ///< a power of two
+
     std::int32_t last = 0;
-    std::int32_t trust = 1;  ///< guess only above 0: a wrong guess costs a cache miss
+    std::int32_t trust = 1;           ///< guess only above 0: a wrong guess costs a cache miss
+    std::int32_t ahead[depth] = {};   ///< what is expected after `last`: a ring
+    std::uint32_t front = 0;
+    std::uint32_t count = 0;
+
+    /// The name that is expected `steps` after the next one; `none` where nobody has looked that far.
+    std::int32_t expected(std::uint32_t steps) const { return steps < count ? ahead[(front + steps) % depth] : none; }
   };
 
   void resize(std::size_t names) {
@@ -150,8 +161,21 @@ class basic_name_order {
     from.last = guess = id;
   }
 
-  /// What is expected after a name.
-  std::int32_t next(std::int32_t id) const { return next_[static_cast<std::size_t>(id)]; }
+  /// Looks a step or two further ahead, once a load: a step is a cache miss, which the next load finds served.
+  void look_ahead(cursor& from) const {
+    if (from.count > 0 && from.ahead[from.front] == from.last) {
+      from.front = (from.front + 1) % cursor::depth;
+      --from.count;
+    } else {
+      from.count = 0;
+    }
+    for (int step = 0; step < 2 && from.count < cursor::depth; ++step) {
+      const std::int32_t before = from.count == 0 ? from.last : from.expected(from.count - 1);
+      const std::int32_t next = next_[static_cast<std::size_t>(before)];
+      wreload::prefetch(&next_[static_cast<std::size_t>(next)]);
+      from.ahead[(from.front + from.count++) % cursor::depth] = next;
+    }
+  }
 
  private:
   static constexpr std::int32_t most_trust = 4;

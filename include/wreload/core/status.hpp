@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "status_text.hpp"
+
 namespace wreload {
 
 /// Why a call did not do what was asked. Codes up to `last_validation` are refusals: nothing was written, the update
@@ -40,14 +42,14 @@ enum class error_code : std::uint8_t {
 /// The result of a call.
 ///
 ///   param          the tensor or param concerned, as the caller or the checkpoint spells it
-///   expected, got  what was asked for and what was found
+///   expected, got  what was asked for and what was found; these three read as strings
 ///   wrote_anything whether live bytes may have changed by this call
 struct status {
   error_code code = error_code::ok;
   bool wrote_anything = false;
-  std::string param = {};
-  std::string expected = {};
-  std::string got = {};
+  status_text param = {};
+  status_text expected = {};
+  status_text got = {};
 
   [[nodiscard]] bool ok() const { return code == error_code::ok; }
 
@@ -59,7 +61,7 @@ struct status {
     if (ok()) return "ok";
     std::string text = param;
     if (!expected.empty()) text += (text.empty() ? "expected " : ": expected ") + expected;
-    if (!got.empty()) text += expected.empty() ? (text.empty() ? got : ": " + got) : ", got " + got;
+    if (!got.empty()) text += expected.empty() ? (text.empty() ? got.str() : ": " + got) : ", got " + got;
     return text.empty() ? "refused" : text;
   }
 };

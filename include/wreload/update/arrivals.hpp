@@ -8,6 +8,7 @@
 
 #include "../core/box.hpp"
 #include "../core/on_use.hpp"
+#include "../core/prefetch.hpp"
 #include "coverage.hpp"
 
 namespace wreload {
@@ -73,7 +74,7 @@ class basic_arrivals {
     state = nothing;
   }
 
-  void prefetch(std::int32_t l) const { __builtin_prefetch(&state_[static_cast<std::size_t>(l)]); }
+  void prefetch(std::int32_t l) const { wreload::prefetch(&state_[static_cast<std::size_t>(l)]); }
   bool empty(std::int32_t l) const { return state_[static_cast<std::size_t>(l)] == nothing; }
   /// All has come in one form.
   bool is_whole(std::int32_t l) const {

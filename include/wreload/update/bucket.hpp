@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "../core/on_use.hpp"
+#include "../core/prefetch.hpp"
 #include "../core/status.hpp"
 #include "options.hpp"
 
@@ -144,7 +145,7 @@ inline std::uint64_t manifest_of(const bucket& of) {
   std::uint64_t even = 0;
   constexpr std::size_t ahead = 16;  // names lie anywhere
   for (std::size_t i = 0; i < of.pieces.size(); ++i) {
-    if (i + ahead < of.pieces.size()) __builtin_prefetch(of.pieces[i + ahead].name.data());
+    if (i + ahead < of.pieces.size()) wreload::prefetch(of.pieces[i + ahead].name.data());
     const std::uint64_t each = detail::hash_of(of.pieces[i], base);
     if (i % 2 == 0 && i + 1 < of.pieces.size())
       even = each;

@@ -46,7 +46,8 @@ class intake {
   status take(std::span<const piece> pieces, accepted& into) {
     into.clear();
     into.ids.resize(pieces.size());
-    for (std::size_t begin = 0; begin < pieces.size(); begin += block)
+    if (pieces.size() == 1) into.ids[0] = resolve_next(pieces[0], into.cursor);
+    for (std::size_t begin = 0; pieces.size() > 1 && begin < pieces.size(); begin += block)
       resolve(pieces.subspan(begin, std::min(block, pieces.size() - begin)), into.ids.data() + begin, into.cursor);
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       const auto later = [&](std::size_t steps) { return i + steps < pieces.size() ? into.ids[i + steps] : no_index; };
@@ -111,12 +112,27 @@ class intake {
     return part.id.index < static_cast<std::int32_t>(core_.records.names.size()) ? part.id.index : no_index;
   }
 
+  /// A piece that comes alone: what follows the one before it is known, mostly.
+  std::int32_t resolve_next(const piece& part, basic_name_order<>::cursor& cursor) {
+    if (part.form == load_form::runtime) return no_index;
+    const registry& records = core_.records;
+    if (!part.id.is_known())
+      return core_.order.find(
+          part.name, cursor, [&](std::int32_t id) { return records.text_of(id); },
+          [&](std::string_view name) { return records.find_name(name); });
+    const std::int32_t id = resolve(part);
+    if (id != no_index) core_.order.follow(id, cursor);
+    return id;
+  }
+
   /// At most `block` pieces, so that what their look-ups miss in the caches is fetched for all at once.
   void resolve(std::span<const piece> pieces, std::int32_t* ids, basic_name_order<>::cursor& cursor) {
     const registry& records = core_.records;
     std::uint32_t hashes[block] = {};
-    const bool is_guessed = cursor.trust > 0 || pieces.size() == 1;
-    const auto is_named = [&](std::size_t i) { return !pieces[i].id.is_known() && pieces[i].form != load_form::runtime; };
+    const bool is_guessed = cursor.trust > 0;
+    const auto is_named = [&](std::size_t i) {
+      return !pieces[i].id.is_known() && pieces[i].form != load_form::runtime;
+    };
     for (std::size_t i = 0; !is_guessed && i < pieces.size(); ++i)
       if (is_named(i)) records.prefetch_slot(hashes[i] = name_index::hash_of(pieces[i].name));
     for (std::size_t i = 0; !is_guessed && i < pieces.size(); ++i)
@@ -126,22 +142,22 @@ class intake {
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       if (!is_named(i)) {
         ids[i] = pieces[i].form == load_form::runtime ? no_index : resolve(pieces[i]);
-        if (ids[i] != no_index && pieces.size() == 1) core_.order.follow(ids[i], cursor);
         continue;
       }
       ids[i] = core_.order.find(
           pieces[i].name, cursor, [&](std::int32_t id) { return records.text_of(id); },
-          [&](std::string_view name) { return records.find_name(name, is_guessed ? name_index::hash_of(name) : hashes[i]); });
+          [&](std::string_view name) {
+            return records.find_name(name, is_guessed ? name_index::hash_of(name) : hashes[i]);
+          });
     }
   }
 
   /// Starts to fetch what the loads that are expected next will read.
-  void prefetch_next(const basic_name_order<>::cursor& from) const {
+  void prefetch_next(basic_name_order<>::cursor& from) const {
     if (from.trust == 0) return;
-    const std::int32_t next = core_.order.next(from.last), second = core_.order.next(next);
-    const std::int32_t third = core_.order.next(second);
-    core_.records.prefetch_text(next);
-    core_.books.prefetch(core_.order.next(third), third, second);
+    core_.order.look_ahead(from);
+    core_.books.prefetch(from.expected(7), from.expected(5), from.expected(3));
+    core_.records.prefetch_text(from.expected(2));
   }
 
   status take_one(const piece& part, std::int32_t id, accepted& into) {
@@ -149,26 +165,27 @@ class intake {
     const std::int64_t needed_before = work.needed_bytes;
     const std::size_t claims_before = work.claims.size();
     counted_piece counted{.bytes = part.tensor.extents.valid() ? part.tensor.bytes() : 0, .type = part.tensor.type};
-    status refused;
     if (part.form == load_form::runtime) {
       const std::int32_t param = core_.records.find_param(part.name);
-      refused = param == no_index ? unknown(part.name)
-                                  : core_.books.admit_runtime(param, part.tensor, part.part, work);
+      if (param == no_index) return unknown(part.name);
+      if (status refused = core_.books.admit_runtime(param, part.tensor, part.part, work); !refused.ok())
+        return refused;
     } else if (id != no_index) {
-      refused = core_.books.admit(at(core_.records.names, id), part.tensor, part.part, work);
+      const name_record name = at(core_.records.names, id);
+      if (status refused = core_.books.admit(name, part.tensor, part.part, work); !refused.ok()) return refused;
       counted.name = id;
       counted.is_first = work.claims.size() > claims_before && work.claims[claims_before].landing == no_index;
       if (work.needed_bytes == needed_before) counted.as = &report::not_needed;
-      counted.is_absent = at(core_.records.sources, at(core_.records.names, id).source).landings.empty();
+      counted.is_absent = at(core_.records.sources, name.source).landings.empty();
     } else if (matches_any(core_.ignored, part.name)) {
       counted.as = &report::ignored;
     } else if (matches_any(core_.foreign, part.name)) {
       counted.as = &report::foreign;
     } else {
-      refused = unknown(part.name);
+      return unknown(part.name);
     }
-    if (refused.ok()) into.counted.push_back(counted);
-    return refused;
+    into.counted.push_back(counted);
+    return {};
   }
 
   status take_one_in_place(std::string_view name, load_form form, accepted& into) {

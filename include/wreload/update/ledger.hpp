@@ -12,6 +12,7 @@
 
 #include "../core/job.hpp"
 #include "../core/on_use.hpp"
+#include "../core/prefetch.hpp"
 #include "../core/status.hpp"
 #include "arrivals.hpp"
 #include "piece.hpp"
@@ -124,21 +125,21 @@ class basic_ledger {
     std::fill(written_.begin(), written_.end(), false);
   }
 
-  /// Starts to fetch what the loads of names (indices into registry::names, or -1) will read, for each as far as what it
-  /// points to is at hand: `last` is to be loaded last, `first` soonest.
+  /// Starts to fetch what the loads of names (indices into registry::names, or -1) will read, for each as far as what
+  /// it points to is at hand: `last` is to be loaded last, `first` soonest.
   void prefetch(std::int32_t last, std::int32_t middle, std::int32_t first) const {
-    if (last != no_index) __builtin_prefetch(&at(records_.names, last));
+    if (last != no_index) wreload::prefetch(&at(records_.names, last));
     if (middle != no_index) {
       const std::int32_t source = at(records_.names, middle).source;
-      __builtin_prefetch(&at(records_.sources, source));
-      __builtin_prefetch(&at(records_.sources, source).name);
-      __builtin_prefetch(&at(spelling_, source));
+      wreload::prefetch(&at(records_.sources, source));
+      wreload::prefetch(&at(records_.sources, source).name);
+      wreload::prefetch(&at(spelling_, source));
     }
     if (first == no_index) return;
     const index_list& landings = at(records_.sources, at(records_.names, first).source).landings;
     if (landings.empty()) return;
-    __builtin_prefetch(&landing(landings[0]));  // a bundle has many
-    __builtin_prefetch(&landing(landings[0]).twins);
+    wreload::prefetch(&landing(landings[0]));  // a bundle has many
+    wreload::prefetch(&landing(landings[0]).twins);
     arrived_.prefetch(landings[0]);
   }
 
@@ -146,18 +147,14 @@ class basic_ledger {
   status admit(name_record name, const tensor_ref& tensor, const box& part, admission& out) {
     is_used_ = true;
     const source_record& source = at(records_.sources, name.source);
-    const std::string_view text = records_.spelling(name);
-    if (status refused = check_piece(text, source, tensor, part); !refused.ok()) return refused;
+    if (!is_usual(name, source, tensor, part))
+      if (status refused = check_piece(name, source, tensor, part); !refused.ok()) return refused;
     std::int32_t& spelled = at(spelling_, name.source);
     if (spelled != no_index && spelled != name.spelling)
-      return refuse(error_code::duplicate, text, "one spelling in an update",
+      return refuse(error_code::duplicate, records_.spelling(name), "one spelling in an update",
                     "also " + std::string(records_.spelling({name.source, spelled})));
-    status refused;
-    for_each_run_of(source, tensor, part, [&](const piece_run& run) {
-      for (const std::int32_t l : source.landings)
-        if (refused.ok()) refused = check_arrival(text, l, intersect(run.part, landing(l).needed), tensor.type);
-    });
-    if (!refused.ok()) return refused;
+    if (!is_new(source))
+      if (status refused = check_arrivals(name, source, tensor, part); !refused.ok()) return refused;
     if (spelled == no_index) {
       spelled = name.spelling;
       out.claims.push_back({.source = name.source});
@@ -187,7 +184,8 @@ class basic_ledger {
     if (part.whole && tensor.extents == param.plan.extents && tensor.row_major()) rows.extents = matrix;
     const bool by_slot = rows.extents.rank() == 3 && param.plan.is_stack();
     const shape& target = by_slot ? param.plan.extents : matrix;
-    if (status refused = check_box(param.name(), target, rows, part); !refused.ok()) return refused;
+    const auto name = [&] { return std::string_view(param.name()); };
+    if (status refused = check_box(name, target, rows, part); !refused.ok()) return refused;
     const auto for_each_stored = [&](auto&& visit) {
       by_slot ? for_each_bundle_run(rows, part, target, visit) : for_each_run(rows, part, target, visit);
     };
@@ -383,43 +381,66 @@ class basic_ledger {
     return refuse(error_code::out_of_scope, name, "a tensor that this partial update declared", "another one");
   }
 
-  status check_piece(std::string_view name, const source_record& source, const tensor_ref& tensor,
-                     const box& part) const {
-    if (declared_[static_cast<std::size_t>(&source - records_.sources.data())] == 0) return not_declared(name);
-    if (!source.accepted.contains(tensor.type))
-      return refuse(error_code::wrong_dtype, name, to_string(source.accepted) + " " + to_string(source.extents),
-                    to_string(tensor));
-    return check_box(name, source.extents, tensor, part);
+  /// Whether `check_piece` has nothing to say, found out quickly: a status costs more than these comparisons.
+  bool is_usual(name_record name, const source_record& source, const tensor_ref& tensor, const box& part) const {
+    return part.whole && at(declared_, name.source) != 0 && source.accepted.contains(tensor.type) &&
+           tensor.row_major() && tensor.data != nullptr && tensor.extents == source.extents;
+  }
+  /// Whether nothing of a source has come under any name: then any part of it may.
+  bool is_new(const source_record& source) const {
+    for (const std::int32_t l : source.landings)
+      if (!arrived_.empty(l) || landing(l).twins != no_index) return false;
+    return true;
+  }
+  status check_arrivals(name_record name, const source_record& source, const tensor_ref& tensor,
+                        const box& part) const {
+    status refused;
+    for_each_run_of(source, tensor, part, [&](const piece_run& run) {
+      for (const std::int32_t l : source.landings)
+        if (refused.ok()) refused = check_arrival(name, l, intersect(run.part, landing(l).needed), tensor.type);
+    });
+    return refused;
   }
 
-  static status check_box(std::string_view name, const shape& target, const tensor_ref& tensor, const box& part) {
+  // Texts of names are looked up for messages alone: that would be a cache miss a load.
+  status check_piece(name_record name, const source_record& source, const tensor_ref& tensor, const box& part) const {
+    if (at(declared_, name.source) == 0) return not_declared(records_.spelling(name));
+    if (!source.accepted.contains(tensor.type))
+      return refuse(error_code::wrong_dtype, records_.spelling(name),
+                    to_string(source.accepted) + " " + to_string(source.extents), to_string(tensor));
+    return check_box([&] { return records_.spelling(name); }, source.extents, tensor, part);
+  }
+
+  template <class Name>
+  static status check_box(Name&& name, const shape& target, const tensor_ref& tensor, const box& part) {
     if (!fits(part, target))
-      return refuse(error_code::wrong_shape, name, "a box inside " + to_string(target), to_string(part));
+      return refuse(error_code::wrong_shape, name(), "a box inside " + to_string(target), to_string(part));
     const shape& size = part.whole ? target : part.extent;
     const bool one_element = size.elements() == 1 && tensor.extents.valid() && tensor.extents.elements() == 1;
     if (!(tensor.extents == size) && !one_element)
-      return refuse(error_code::wrong_shape, name, std::string(name_of(tensor.type)) + " " + to_string(size),
+      return refuse(error_code::wrong_shape, name(), std::string(name_of(tensor.type)) + " " + to_string(size),
                     to_string(tensor));
     if (!tensor.row_major() && tensor.strides.rank() != tensor.extents.rank())
-      return refuse(error_code::bad_argument, name, "a stride per dim", to_string(tensor.strides));
+      return refuse(error_code::bad_argument, name(), "a stride per dim", to_string(tensor.strides));
     if (tensor.data == nullptr && size.elements() > 0)
-      return refuse(error_code::bad_argument, name, to_string(tensor), "a null pointer");
+      return refuse(error_code::bad_argument, name(), to_string(tensor), "a null pointer");
     return {};
   }
 
   /// Whether the rectangle of a landing may arrive: each byte once, each row in one format.
-  status check_arrival(std::string_view name, std::int32_t l, const rect& part, dtype type) const {
+  status check_arrival(name_record name, std::int32_t l, const rect& part, dtype type) const {
     if (part.empty()) return {};
     const rect& needed = landing(l).needed;
     if (!arrived_.empty(l) &&
         (arrived_.form(l, true, needed).overlaps(part) || arrived_.form(l, false, needed).overlaps(part)))
-      return refuse(error_code::duplicate, name, "each byte once in an update", to_string(part) + " again");
+      return refuse(error_code::duplicate, records_.spelling(name), "each byte once in an update",
+                    to_string(part) + " again");
     const param_spec& spec = param_of(l).plan.spec;
     if (!spec.converts()) return {};
     const rect rows{part.row_begin, part.row_end, needed.col_begin, needed.col_end};
     const bool stored = type == spec.stored;
     if (effective(l, !stored).overlaps(rows))
-      return refuse(error_code::mixed_formats, name, "a row in one format",
+      return refuse(error_code::mixed_formats, records_.spelling(name), "a row in one format",
                     std::string(name_of(type)) + " for rows that came as " +
                         std::string(name_of(stored ? spec.runtime : spec.stored)) + " (" + to_string(part) + ")");
     return {};
@@ -485,8 +506,8 @@ class basic_ledger {
 
   /// Whether a part of a landing may arrive in runtime form; refused by the checkpoint name.
   status check_runtime_arrival(std::int32_t l, const rect& part, dtype type) const {
-    const std::string_view name = at(records_.sources, landing(l).source).name;
-    return is_declared(l) ? check_arrival(name, l, part, type) : not_declared(name);
+    const name_record name{.source = landing(l).source};
+    return is_declared(l) ? check_arrival(name, l, part, type) : not_declared(records_.spelling(name));
   }
 
   /// Calls `visit(rect)`, in the matrix form before the map, for what a part of the matrix in kernel order holds: runs

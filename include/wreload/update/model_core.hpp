@@ -27,6 +27,12 @@ inline double seconds_now() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
+/// For loops that wait for something rare: 20 us.
+inline void sleep_briefly() {
+  const timespec pause = {0, 20'000};
+  nanosleep(&pause, nullptr);
+}
+
 inline bool matches_any(const std::vector<std::string>& patterns, std::string_view name) {
   for (const std::string& pattern : patterns)
     if (matches(pattern, name)) return true;

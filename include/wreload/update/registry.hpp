@@ -14,6 +14,7 @@
 #include "../core/job.hpp"
 #include "../core/name_index.hpp"
 #include "../core/on_use.hpp"
+#include "../core/prefetch.hpp"
 #include "../core/status.hpp"
 #include "../layout/landing.hpp"
 #include "../layout/plan_layer.hpp"
@@ -214,13 +215,13 @@ class basic_registry {
   void prefetch_slot(std::uint32_t hash) const { name_index_.prefetch(hash); }
   std::int32_t prefetch_text_of(std::uint32_t hash) const {
     const std::int32_t id = name_index_.candidate(hash);
-    if (id != no_index) __builtin_prefetch(&at(texts_, id));
+    if (id != no_index) wreload::prefetch(&at(texts_, id));
     return id;
   }
   void prefetch_text(std::int32_t id) const {
     if (id == no_index) return;
-    __builtin_prefetch(text_of(id).data());
-    __builtin_prefetch(text_of(id).data() + text_of(id).size() - 1);
+    wreload::prefetch(text_of(id).data());
+    wreload::prefetch(text_of(id).data() + text_of(id).size());
   }
 
   /// The name of an index into `names`.

@@ -37,6 +37,7 @@ struct lane_state {
   explicit lane_state(typename Executor::lane&& opened) : lane(static_cast<typename Executor::lane&&>(opened)) {}
 
   typename Executor::lane lane;
+  std::atomic<bool> runs = false;  ///< a load that is past its checks
   dependent<accepted, Executor> load = {};
   conversion_jobs<Executor> fused = {};  ///< of the load, instead of landings
   dependent<std::vector<piece>, Executor> pieces = {};  ///< of a bucket
@@ -62,6 +63,7 @@ class session {
   session(core_type& core, const start_options& options)
       : core_(core), intake_(core), mode_(options.mode), readers_(options.readers.begin(), options.readers.end()),
         detect_changes_(options.detect_changes),
+        writes_over_((mode_ == update_mode::direct || mode_ == update_mode::swap) && options.undo == undo_mode::none),
         offset_(options.mode == update_mode::swap ? core.pages->spare() - core.pages->data() : 0),
         post_load_(core, offset_), staging_(core.records, options.staging.where),
         memory_(core.run, staging_.space(), options.staging),
@@ -125,7 +127,7 @@ class session {
         ++report_.replayed_buckets;
         if (known->table.empty()) return {};
         if (known->writes) note_live_write();
-        running_.fetch_add(1, std::memory_order_relaxed);
+        lane.runs.store(true, std::memory_order_relaxed);
         if (known->shares_bytes) {
           const status failed = follow_last(lane);
           return end_load(lane, failed.ok() ? follower_.replay(lane.lane, *known, from, ready) : failed);
@@ -170,7 +172,7 @@ class session {
         keep_recorded(lane);
         return {};
       }
-      running_.fetch_add(1, std::memory_order_relaxed);
+      lane.runs.store(true, std::memory_order_relaxed);
       const bool in_order = mode_ == update_mode::layerwise || !work.compares.empty() || intake_.shares_bytes(work);
       if (in_order) return end_load(lane, enqueue_in_order(lane, ready));
     }
@@ -224,7 +226,7 @@ class session {
     const std::int32_t id = core_.records.find_name(name);
     const std::int32_t param = core_.records.find_param(name);
     if (id == no_index && param == no_index) return note(intake_.unknown(name));
-    if (running_.load() != 0) return busy(name);
+    if (any_runs()) return busy(name);
     if (status failed = settle_compares(); !failed.ok()) return failed;
     if (landed_digests_)  // sums begin anew behind everything that was added to them
       if (status failed = join_lanes(main_lane()); !failed.ok()) return failed;
@@ -253,7 +255,7 @@ class session {
   status prepare() {
     const lock_scope guard(core_.lock);
     if (status refused = check_open(); !refused.ok()) return refused;
-    if (running_.load() != 0) return busy({});
+    if (any_runs()) return busy({});
     const double began = seconds_now();
     report_.seconds.load = began - started_;
     if (status refused = follower_.has_all() ? prepare_planned() : prepare_loaded(); !refused.ok()) return refused;
@@ -322,8 +324,7 @@ class session {
       closing_ = true;
       cancelled = core_.run.cancel();
     }
-    { const lock_scope passed(core_.lock); }  // a load that was past its checks is counted now, and none follows it
-    for (int running = running_.load(); running != 0; running = running_.load()) running_.wait(running);
+    wait_for_loads();
     const lock_scope guard(core_.lock);
     if (!open_) return cancelled;  // a publish was faster
     leave_plan();
@@ -355,6 +356,24 @@ class session {
 
   static status busy(std::string_view name) {
     return refuse(error_code::wrong_state, name, "no load running on another lane", "one that runs");
+  }
+
+  /// Whether a load is past its checks. Under the lock.
+  bool any_runs() const {
+    for (const auto& lane : lanes_)
+      if (lane.runs.load(std::memory_order_acquire)) return true;
+    return false;
+  }
+  /// Waits for loads past their checks; none follows them, since the update is closing. Looks now and then: telling who
+  /// waits would cost each load an atomic read-modify-write.
+  void wait_for_loads() {
+    for (;;) {
+      {
+        const lock_scope guard(core_.lock);
+        if (!any_runs()) return;
+      }
+      sleep_briefly();
+    }
   }
 
   bool is_complete() const { return core_.books.is_complete(); }
@@ -389,11 +408,33 @@ class session {
     if (mode_ == update_mode::swap) return;  // spare pages
     wrote_live_ = true;
     if (pause_began_ == 0) pause_began_ = seconds_now();
-    core_.state = model_state::updating;
+    if (core_.state.load(std::memory_order_relaxed) != model_state::updating) core_.state = model_state::updating;
   }
 
   /// Decides where the bytes of an accepted load go, and rewrites its jobs. On a refusal its claims are given back.
   status place(lane_state<Executor>& lane) {
+    admission& work = lane.load.work;
+    if (writes_over_) {
+      for (std::size_t i = 0; i < work.lands.size(); ++i) {
+        touch(work.landed[i].landing);
+        work.lands[i].destination += offset_;
+      }
+      if (!work.lands.empty()) note_live_write();
+    } else if (status refused = place_lands(lane); !refused.ok()) {
+      return refused;
+    }
+    const auto is_live = [this](std::int32_t landing) { return goes_live(landing); };
+    for (const landed_part& what : work.compared) touch(what.landing);
+    if (!work.pads.empty()) staging_.place_pads(work, is_live, offset_);
+    if (!work.compares.empty()) staging_.place_compares(work, is_live, offset_);
+    if (landed_digests_) landed_digests_->note(work.landed);
+    if (landed_digests_ || core_.keys.empty() || (mode_ != update_mode::direct && mode_ != update_mode::swap)) return {};
+    post_load_.fuse_load(work, lane.fused, lanes_.size() > 1 || lane.records, lane.records ? &lane.recorded.fused : nullptr);
+    return {};
+  }
+
+  /// The part of `place` for updates that keep something aside, or what is overwritten.
+  status place_lands(lane_state<Executor>& lane) {
     admission& work = lane.load.work;
     vector<std::byte*>& aside = aside_;
     aside.assign(work.lands.size(), nullptr);
@@ -436,13 +477,6 @@ class session {
         note_live_write();
       }
     }
-    const auto is_live = [this](std::int32_t landing) { return goes_live(landing); };
-    for (const landed_part& what : work.compared) touch(what.landing);
-    staging_.place_pads(work, is_live, offset_);
-    staging_.place_compares(work, is_live, offset_);
-    if (landed_digests_) landed_digests_->note(work.landed);
-    if (landed_digests_ || core_.keys.empty() || (mode_ != update_mode::direct && mode_ != update_mode::swap)) return {};
-    post_load_.fuse_load(work, lane.fused, lanes_.size() > 1 || lane.records, lane.records ? &lane.recorded.fused : nullptr);
     return {};
   }
 
@@ -492,9 +526,10 @@ class session {
 
   /// Ends a load; under the lock if it failed or is recorded.
   status end_load(lane_state<Executor>& lane, const status& enqueued) {
-    status result = enqueued.ok() ? enqueued : fail(enqueued);
-    if (result.ok()) keep_recorded(lane);
-    if (running_.fetch_sub(1) == 1) running_.notify_all();
+    status result;
+    if (!enqueued.ok()) result = fail(enqueued);
+    else keep_recorded(lane);
+    lane.runs.store(false, std::memory_order_release);
     return result;
   }
 
@@ -789,6 +824,7 @@ class session {
   update_mode mode_;
   vector<stream_ref> readers_;
   bool detect_changes_;
+  bool writes_over_;       ///< every load goes to live storage (swap: to spare pages), and nothing is saved before
   std::ptrdiff_t offset_;  ///< from live addresses to those that are written (swap)
   post_load<Executor> post_load_;
   staging staging_;
@@ -804,7 +840,6 @@ class session {
   vector<std::uint8_t> is_touched_ = {};               ///< per layer: something of it has arrived
   vector<std::int32_t> due_layers_ = {};               ///< that `commit` writes
   vector<std::byte*> aside_ = {};                      ///< of the load that is being placed
-  std::atomic<int> running_ = 0;  ///< loads past their checks
   report report_ = {};
   status failed_ = {};            ///< sticky
   model_state before_ = model_state::undefined;

@@ -28,14 +28,14 @@ class update_lane {
   ///            cols), or (tensors of three dims) in [slots, rows, cols]. Any strides; a swizzled part is cut on 128
   ///            rows and 4 columns and dense, in 128x4 order of its own. A param with a map and a second name
   ///            (`SameAs`) is refused
-  status load(std::string_view name, const tensor_ref& tensor, const box& part = {},
+  status load(std::string_view name, const tensor_ref& tensor, const box& part = whole_tensor,
               load_form form = load_form::checkpoint) {
     const piece one{.name = name, .tensor = tensor, .part = part, .form = form};
     return session_->load(*state_, {&one, 1}, {});
   }
 
   /// The same by id (see `model::find`), without a look-up.
-  status load(tensor_id id, const tensor_ref& tensor, const box& part = {}) {
+  status load(tensor_id id, const tensor_ref& tensor, const box& part = whole_tensor) {
     const piece one{.tensor = tensor, .part = part, .id = id};
     return session_->load(*state_, {&one, 1}, {});
   }
@@ -94,11 +94,11 @@ class update {
 
   /// The update's own lane, on the stream given to `start`; see `update_lane::load`.
   lane_type main_lane() { return {*session_, session_->main_lane()}; }
-  status load(std::string_view name, const tensor_ref& tensor, const box& part = {},
+  status load(std::string_view name, const tensor_ref& tensor, const box& part = whole_tensor,
               load_form form = load_form::checkpoint) {
     return session_ == nullptr ? closed() : main_lane().load(name, tensor, part, form);
   }
-  status load(tensor_id id, const tensor_ref& tensor, const box& part = {}) {
+  status load(tensor_id id, const tensor_ref& tensor, const box& part = whole_tensor) {
     return session_ == nullptr ? closed() : main_lane().load(id, tensor, part);
   }
   status load(std::span<const piece> pieces, event_ref ready = {}) {
