@@ -2,12 +2,10 @@
 /// `copy_run`: what brings the pieces of a batch into one slot of memory.
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "feed_plan.hpp"
@@ -51,9 +49,8 @@ inline void copy_rows(const copy_run& run, std::byte* to) {
 inline void append_within_ranges(const feed_plan& plan, const feed_batch& batch, copy_run run,
                                  std::vector<copy_run>& to) {
   const auto end_of_range = [&](const std::byte* from) {
-    for (std::size_t w = batch.first_window; w <= batch.last_window; ++w)
-      for (const page_range& each : plan.ranges_of(plan.windows[w]))
-        if (each.begin <= from && from < each.end) return each.end;
+    for (const page_range& each : plan.ranges_of(batch))
+      if (each.begin <= from && from < each.end) return each.end;
     return from + 1;  // not of this plan's
   };
   while (run.rows > 0) {
@@ -95,17 +92,6 @@ inline void append_in_chunks(copy_run run, std::int64_t chunk_bytes, std::vector
     run.slot_offset += part.rows * run.row_bytes;
     run.rows -= part.rows;
   }
-}
-
-/// Copies runs to a slot, on several threads.
-inline void copy_in_threads(std::span<const copy_run> runs, std::byte* slot, int threads) {
-  std::atomic<std::size_t> next = 0;
-  const auto work = [&] {
-    for (std::size_t i = next++; i < runs.size(); i = next++) copy_rows(runs[i], slot + runs[i].slot_offset);
-  };
-  std::vector<std::jthread> others;
-  for (int i = 1; i < threads && static_cast<std::size_t>(i) < runs.size(); ++i) others.emplace_back(work);
-  work();
 }
 
 }  // namespace detail
