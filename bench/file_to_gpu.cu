@@ -178,8 +178,7 @@ bool print_pinning(const std::string& path, wr::file_mapping how, std::int64_t p
   else
     std::printf("pinning a %s mapping, one thread: %.1f GB/s, unpinning %.1f%s\n", name,
                 static_cast<double>(pinned) / (middle - begin) * 1e-9,
-                static_cast<double>(pinned) / (end - middle) * 1e-9,
-                pages.pins_read_only() ? " (read-only flag)" : "");
+                static_cast<double>(pinned) / (end - middle) * 1e-9, pages.pins_read_only() ? " (read-only flag)" : "");
   return pinned > 0;
 }
 
@@ -342,6 +341,7 @@ int main(int argc, char** argv) {
       std::unique_ptr<wr::checkpoint> from;
       std::vector<double> seconds;
       bed::timing found;
+      double release_seconds = 0;
       const double way_begin = seconds_now();
       const auto has_time = [&] { return seconds_now() - way_begin < asked.way_seconds; };
       // The first is not counted, unless there is no time for another.
@@ -350,6 +350,11 @@ int main(int argc, char** argv) {
         found = tested.run(feed, *from);
         if (i == 0) seconds.clear();
         seconds.push_back(found.seconds);
+        if (options.unregister_later) {
+          const double now = seconds_now();
+          feed.release();
+          release_seconds = seconds_now() - now;
+        }
       }
       feed.release();
       const double time = median(seconds);
@@ -357,16 +362,20 @@ int main(int argc, char** argv) {
       const auto gigabytes = [](std::int64_t count) { return static_cast<double>(count) * 1e-9; };
       std::printf(
           "    %s: %.2f GB registered, %.2f ring, %.2f host; %lld loads, at most %.2f GB pinned; waited %.1f ms of "
-          "%.1f, the update took %.1f; %.3f of the rows converted on their way; %zu times\n",
+          "%.1f, the update took %.1f; registered for %.1f ms, unregistered for %.1f, after it for %.1f; %.3f of the "
+          "rows converted on their way; %zu times\n",
           std::string(found.told.way()).c_str(), gigabytes(found.told.registered_bytes),
           gigabytes(found.told.ring_bytes), gigabytes(found.told.host_bytes), static_cast<long long>(found.told.loads),
           gigabytes(found.told.peak_registered_bytes), found.told.waiting_seconds * 1e3, found.told.seconds * 1e3,
-          found.seconds * 1e3, static_cast<double>(found.fused_rows) / static_cast<double>(tested.rows()),
+          found.seconds * 1e3, found.told.registering_seconds * 1e3, found.told.unregistering_seconds * 1e3,
+          release_seconds * 1e3, static_cast<double>(found.fused_rows) / static_cast<double>(tested.rows()),
           seconds.size());
     };
     measure("first touch, pages and ring, copied to a lent window", {.ring = ring, .device_window = device_window});
     measure("already pinned, copied to a lent window",
             {.keep_registered = true, .ring_bytes = 0, .device_window = device_window});
+    measure("first touch, pages and ring, unpinned after the update",
+            {.unregister_later = true, .ring = ring, .device_window = device_window});
     measure("first touch, ring alone, copied to a lent window",
             {.registers = false, .ring = ring, .device_window = device_window});
     measure("first touch, pages and ring, kernels read them", {.ring = ring});

@@ -159,11 +159,13 @@ TEST_CASE(
     if (draw_small(0, 1) == 1) options.most_registered_bytes = draw_window();
     options.ring_bytes = one_in(4) ? 0 : draw(6, 60) * 4096;
     options.keep_registered = one_in(3);
+    options.unregister_later = one_in(3);
+    const bool keeps = options.keep_registered || options.unregister_later;
     std::vector<std::byte> window(static_cast<std::size_t>(draw(6, 60) * 4096));
     if (draw_small(0, 1) == 1) options.device_window = device.window = window;
     {
       late_feed feed(options, device);
-      const int rounds = options.keep_registered ? 2 : 1;
+      const int rounds = keeps ? 2 : 1;
       for (int round = 0; round < rounds; ++round) {
         auto open = to.start();
         late_update late(open, device);
@@ -178,7 +180,7 @@ TEST_CASE(
         progress.check(told, on_disk.tensors().size());
         demand(told.first_bytes + told.registered_bytes + told.ring_bytes + told.host_bytes == told.needed_bytes,
                "bytes that went no way");
-        if (!options.keep_registered) demand(device.pinned.empty(), "pages that are still pinned");
+        if (!keeps) demand(device.pinned.empty(), "pages that are still pinned");
         if (device.can_pin == late_device::pins::none || !options.registers)
           demand(told.registered_bytes == 0, "registered without pins");
         else if (device.can_pin == late_device::pins::all && options.keep_registered)
@@ -197,50 +199,53 @@ TEST_CASE("feed: pages and ring at once: the first batches are pinned, the last 
   const checkpoint_files on_disk(all, 2, 32);
   std::vector<std::byte> window(1 << 20);
   for (const bool copies : {false, true})
-    for (const std::int64_t first_bad : {std::int64_t{1} << 30, std::int64_t{3}, std::int64_t{0}}) {
-      engine<host_executor> to(layers);
-      late_device device;
-      device.copies_late = true;
-      device.first_bad_pin = first_bad;
-      // The third pin waits until the ring is in use, and what the ring has is not read before the third pin.
-      const auto is_in_use = [&] {
-        const std::lock_guard guard(device.lock);
-        return device.loads > 1;
-      };
-      device.before_pin = [&](std::int64_t call) {
-        if (call == 2) detail::poll(is_in_use, [] { return true; });
-      };
-      device.may_read = [&] {
-        const std::lock_guard guard(device.lock);
-        return device.pin_calls >= std::min<std::int64_t>(first_bad + 1, 3);
-      };
-      feed_options options{.window_bytes = 4096, .threads = 3, .ring_bytes = 3 * 4608};
-      if (copies) options.device_window = device.window = window;
-      late_feed feed(options, device);
-      auto open = to.start();
-      late_update late(open, device);
-      feed_report told;
-      heard progress;
-      must(feed.send(to.model(), late, on_disk.tensors(), progress, &told));
-      must(open.finish());
-      to.demand_cold(all);
-      progress.check(told, on_disk.tensors().size());
-      for (const std::string& wrong : device.broken) FAIL_CHECK(wrong);
-      CHECK(told.ring_memory_bytes == options.ring_bytes);
-      CHECK(told.ring_bytes > 0);
-      CHECK(told.way() == (first_bad == 0 ? "ring" : "registered and ring"));
-      CHECK(told.first_bytes + told.registered_bytes + told.ring_bytes == told.needed_bytes);
-      // Each file's pages from the first on; not one is unpinned before all are pinned, then in the same order.
-      const std::size_t pins = device.steps.size() / 2;
-      CHECK(pins >= static_cast<std::size_t>(std::min<std::int64_t>(first_bad, 2)));
-      CHECK(pins <= static_cast<std::size_t>(first_bad));
-      for (std::size_t i = 0; i < pins; ++i) {
-        CHECK(device.steps[i].first == 'p');
-        CHECK(device.steps[pins + i].first == 'u');
-        CHECK(device.steps[i].second == device.steps[pins + i].second);
+    for (const bool later : {false, true})
+      for (const std::int64_t first_bad : {std::int64_t{1} << 30, std::int64_t{3}, std::int64_t{0}}) {
+        engine<host_executor> to(layers);
+        late_device device;
+        device.copies_late = true;
+        device.first_bad_pin = first_bad;
+        // The third pin waits until the ring is in use, and what the ring has is not read before the third pin.
+        const auto is_in_use = [&] {
+          const std::lock_guard guard(device.lock);
+          return device.loads > 1;
+        };
+        device.before_pin = [&](std::int64_t call) {
+          if (call == 2) detail::poll(is_in_use, [] { return true; });
+        };
+        device.may_read = [&] {
+          const std::lock_guard guard(device.lock);
+          return device.pin_calls >= std::min<std::int64_t>(first_bad + 1, 3);
+        };
+        feed_options options{.window_bytes = 4096, .threads = 3, .unregister_later = later, .ring_bytes = 3 * 4608};
+        if (copies) options.device_window = device.window = window;
+        late_feed feed(options, device);
+        auto open = to.start();
+        late_update late(open, device);
+        feed_report told;
+        heard progress;
+        must(feed.send(to.model(), late, on_disk.tensors(), progress, &told));
+        must(open.finish());
+        to.demand_cold(all);
+        progress.check(told, on_disk.tensors().size());
+        for (const std::string& wrong : device.broken) FAIL_CHECK(wrong);
+        CHECK(told.ring_memory_bytes == options.ring_bytes);
+        CHECK(told.ring_bytes > 0);
+        CHECK(told.way() == (first_bad == 0 ? "ring" : "registered and ring"));
+        CHECK(told.first_bytes + told.registered_bytes + told.ring_bytes == told.needed_bytes);
+        // Each file's pages from the first on; not one is unpinned before all are pinned, then in the same order.
+        CHECK(device.pinned.empty() == (!later || first_bad == 0));
+        feed.release();
+        const std::size_t pins = device.steps.size() / 2;
+        CHECK(pins >= static_cast<std::size_t>(std::min<std::int64_t>(first_bad, 2)));
+        CHECK(pins <= static_cast<std::size_t>(first_bad));
+        for (std::size_t i = 0; i < pins; ++i) {
+          CHECK(device.steps[i].first == 'p');
+          CHECK(device.steps[pins + i].first == 'u');
+          CHECK(device.steps[i].second == device.steps[pins + i].second);
+        }
+        CHECK(device.pinned.empty());
       }
-      CHECK(device.pinned.empty());
-    }
 }
 
 TEST_CASE("feed: no more is pinned at a time than asked for, and a private mapping never") {
@@ -493,10 +498,12 @@ TEST_CASE("feed: a device that never reads: an update that ends elsewhere ends t
     engine<host_executor> to(layers);
     late_device device;
     device.is_stuck = true;
-    late_feed feed(
-        {.window_bytes = 4096, .threads = 2, .registers = !through_ring, .ring_bytes = through_ring ? 3 * 4608 : 0,
-         .most_wait_seconds = 0},
-        device);
+    late_feed feed({.window_bytes = 4096,
+                    .threads = 2,
+                    .registers = !through_ring,
+                    .ring_bytes = through_ring ? 3 * 4608 : 0,
+                    .most_wait_seconds = 0},
+                   device);
     auto open = to.start();
     late_update late(open, device);
     std::thread other([&] {

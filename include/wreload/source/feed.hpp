@@ -6,6 +6,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <thread>
@@ -91,7 +92,7 @@ class basic_feed {
   ///
   /// Waits until the device has read the files. The update stays the caller's to finish or abort.
   /// Errors:  those of `load`, as they are; `aborted` where another thread ended the update. Before it returns, nothing
-  ///          reads the files any more and nothing is pinned, but for `keep_registered`, and for what the device still
+  ///          reads the files any more and nothing is pinned, but for `keep_registered` and `unregister_later`, and for what the device still
   ///          has not read after `most_wait_seconds`: that stays pinned until `release`
   /// Host:    memory for the plan; and `threads` + 1 threads while it runs
   template <class Model, class Update, class Progress>
@@ -260,8 +261,10 @@ class basic_feed {
     std::byte* const ring = options_.ring.empty() ? own_ring_ : options_.ring.data();
     return {.are_pinned = options_.registers && options_.already_pinned,
             .pins = options_.registers,
-            .keeps = options_.keep_registered,
-            .most_pinned_bytes = options_.most_registered_bytes,
+            .pins_all = options_.keep_registered,
+            .unpins = !options_.keep_registered && !options_.unregister_later,
+            .most_pinned_bytes =
+                options_.keep_registered ? std::numeric_limits<std::int64_t>::max() : options_.most_registered_bytes,
             .ring = ring,
             .slots = ring == nullptr ? 0 : static_cast<std::size_t>(slots_of(ring_bytes, plan)),
             .threads = options_.threads > 0 ? options_.threads : std::clamp(cores - 3, 1, 12),
@@ -299,6 +302,8 @@ class basic_feed {
     if (turn > 0) detail::poll([&] { return device_.is_read(turn - 1) && device_.is_landed(turn - 1); }, may_wait);
     ready.stop(std::chrono::seconds(turn > 0 ? options_.most_wait_seconds : 0));
     out.told.peak_registered_bytes = ranges.peak_bytes();
+    out.told.registering_seconds = ranges.pinning_seconds();
+    out.told.unregistering_seconds = ranges.unpinning_seconds();
     return result;
   }
 

@@ -20,6 +20,8 @@ namespace wreload {
 ///                    when no more are to be pinned, and the driver has time for that
 ///   keep_registered  pinned pages stay so after `send`, until `release` or the end of the feed. The ring then has only
 ///                    what cannot be pinned, and there is no limit
+///   unregister_later pages that are still pinned when all are loaded stay so until `release`, or the next send that has
+///                    other pages in their place, or the end of the feed: the update need not wait for that
 ///   already_pinned   the caller has pinned the files' pages: nothing is pinned here
 ///   ring             pinned memory that the caller lends; 3 to 16 slots of `window_bytes` are used
 ///   ring_bytes       without it: pinned memory that the feed takes for that when it is made. Where there is none
@@ -34,6 +36,7 @@ struct feed_options {
   bool registers = true;
   std::int64_t most_registered_bytes = std::int64_t{16} << 30;
   bool keep_registered = false;
+  bool unregister_later = false;
   bool already_pinned = false;
   std::span<std::byte> ring = {};
   std::int64_t ring_bytes = 8 * ((std::int64_t{32} << 20) + 4096);
@@ -61,7 +64,9 @@ struct feed_report {
   std::int64_t peak_registered_bytes = 0;
   std::int64_t ring_memory_bytes = 0;  ///< pinned memory of the feed's own
   double seconds = 0;
-  double waiting_seconds = 0;  ///< of it, with nothing pinned and nothing in the ring
+  double waiting_seconds = 0;        ///< of it, with nothing pinned and nothing in the ring
+  double registering_seconds = 0;    ///< of the thread that does it
+  double unregistering_seconds = 0;  ///< of that thread
 
   std::string_view way() const {
     if (registered_bytes > 0) return ring_bytes + host_bytes > 0 ? "registered and ring" : "registered";

@@ -57,7 +57,7 @@ struct feed_plan {
   std::vector<feed_piece> pieces = {};
   std::vector<feed_batch> batches = {};
   std::vector<page_range> ranges = {};  ///< disjoint; in the order of the batches
-  std::int64_t slot_bytes = 0;  ///< that the copy of a batch may take
+  std::int64_t slot_bytes = 0;          ///< that the copy of a batch may take
   std::int64_t needed_bytes = 0;
   std::int64_t skipped_bytes = 0;  ///< of the checkpoint's tensors
 

@@ -2,6 +2,7 @@
 /// `pinned_ranges`: a plan's page ranges, pinned in their order and unpinned in the same order.
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -37,6 +38,7 @@ class pinned_ranges {
 
   /// Pins the next ranges, up to `end`; false at the first that cannot be. Those before it stay.
   bool pin(std::size_t end) {
+    const timer timing(pinning_seconds_);
     for (; pinned_end_ < end; ++pinned_end_) {
       const page_range& pages = plan_.ranges[pinned_end_];
       if (is_kept_[pinned_end_] == 0 && !pages_.pin(pages)) return false;
@@ -47,6 +49,7 @@ class pinned_ranges {
   }
   /// Unpins the first ranges, up to `end`, as far as they are pinned.
   void unpin(std::size_t end) {
+    const timer timing(unpinning_seconds_);
     for (; begin_ < std::min(end, pinned_end_); ++begin_) {
       if (is_kept_[begin_] == 0) pages_.unpin(plan_.ranges[begin_]);
       bytes_ -= plan_.ranges[begin_].bytes();
@@ -65,8 +68,23 @@ class pinned_ranges {
     return bytes;
   }
   std::int64_t peak_bytes() const { return peak_bytes_; }
+  double pinning_seconds() const { return pinning_seconds_; }
+  double unpinning_seconds() const { return unpinning_seconds_; }
 
  private:
+  /// Adds its lifetime to a sum.
+  class timer {
+   public:
+    explicit timer(double& sum) : sum_(sum) {}
+    timer(const timer&) = delete;
+    timer& operator=(const timer&) = delete;
+    ~timer() { sum_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
+
+   private:
+    double& sum_;
+    std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  };
+
   static bool before(const page_range& a, const page_range& b) { return a.begin < b.begin; }
 
   Pages& pages_;
@@ -77,6 +95,8 @@ class pinned_ranges {
   std::size_t pinned_end_ = 0;
   std::int64_t bytes_ = 0;
   std::int64_t peak_bytes_ = 0;
+  double pinning_seconds_ = 0;
+  double unpinning_seconds_ = 0;
 };
 
 }  // namespace wreload::detail

@@ -57,7 +57,8 @@ class ready_batches {
   struct settings {
     bool are_pinned = false;  ///< all, by the caller: there is nothing to do
     bool pins = true;
-    bool keeps = false;                  ///< pinned pages stay so; the ring then has only what cannot be pinned
+    bool pins_all = false;               ///< the ring has only what cannot be pinned
+    bool unpins = true;                  ///< false: what is pinned at the end stays so, and is kept
     std::int64_t most_pinned_bytes = 0;  ///< at a time, but at least a batch
     std::byte* ring = nullptr;
     std::size_t slots = 0;  ///< of the ring
@@ -159,9 +160,7 @@ class ready_batches {
         ++front_;
       }
       const feed_batch& batch = plan_.batches[end];
-      while (!asked_.keeps && has_time && freed < end &&
-             ranges_.bytes_with(batch.end_range) > asked_.most_pinned_bytes)
-        free_next();
+      while (has_time && freed < end && ranges_.bytes_with(batch.end_range) > asked_.most_pinned_bytes) free_next();
       const bool pinned = has_time && batch.is_shared && ranges_.pin(batch.end_range);
       const std::lock_guard guard(lock_);
       if (!pinned) {
@@ -177,11 +176,9 @@ class ready_batches {
     }
     changed_.notify_one();
     work_.notify_all();
-    while (!asked_.keeps && has_time && freed < end) free_next();
-    if (asked_.keeps || !has_time)
-      ranges_.keep();
-    else
-      ranges_.unpin(plan_.ranges.size());
+    while (asked_.unpins && has_time && freed < end) free_next();
+    if (asked_.unpins && has_time) ranges_.unpin(plan_.ranges.size());
+    ranges_.keep();
   }
 
   /// Whether the device has read the batch, or never will.
@@ -215,13 +212,13 @@ class ready_batches {
         work_.wait(guard);
     }
   }
-  bool has_batch() const { return front_ < back_ && !(is_pinning_ && asked_.keeps); }
+  bool has_batch() const { return front_ < back_ && !(is_pinning_ && asked_.pins_all); }
 
   void copy_next(std::unique_lock<std::mutex>& guard) {
     slot& to = *filling_;
     const copy_run& run = to.runs[to.next_run++];
     guard.unlock();
-    copy_rows(run, to.memory + run.slot_offset);
+    copy_rows_past_cache(run, to.memory + run.slot_offset);
     guard.lock();
     if (--to.runs_left > 0) return;
     filled_.push_back(&to);
@@ -258,7 +255,7 @@ class ready_batches {
   const feed_plan& plan_;
   pinned_ranges<Pages>& ranges_;  ///< of the pinning thread
   settings asked_;
-  std::mutex lock_ = {};  ///< of everything below
+  std::mutex lock_ = {};                  ///< of everything below
   std::condition_variable changed_ = {};  ///< for `next`
   std::condition_variable work_ = {};     ///< for the threads
   bool is_pinning_;
