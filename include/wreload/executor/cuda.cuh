@@ -259,7 +259,7 @@ class basic_cuda_executor {
 
   status read(lane& on, std::byte* host, const std::byte* data, std::int64_t bytes) {
     const detail::device_guard guard(options_.device);
-    if (status refused = prepare(on, false); !refused.ok()) return refused;
+    if (status failed = wait(on); !failed.ok()) return failed;  // a copy of pageable memory waits, and no cancel ends that
     const cudaError_t error =
         cudaMemcpyAsync(host, data, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost, on.stream_);
     if (status failed = check(error, "cudaMemcpyAsync"); !failed.ok()) return failed;
@@ -268,7 +268,7 @@ class basic_cuda_executor {
 
   status write(lane& on, std::byte* data, const std::byte* host, std::int64_t bytes) {
     const detail::device_guard guard(options_.device);
-    if (status refused = prepare(on, false); !refused.ok()) return refused;
+    if (status failed = wait(on); !failed.ok()) return failed;  // a copy of pageable memory waits, and no cancel ends that
     const cudaError_t error =
         cudaMemcpyAsync(data, host, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, on.stream_);
     if (status failed = check(error, "cudaMemcpyAsync"); !failed.ok()) return failed;
