@@ -1,17 +1,18 @@
 // From files in the page cache to live BF16: a folder of block-FP8 safetensors (128 x 128 blocks), mapped, fed to
 // model<cuda_executor>, from `start` to `publish` by the host's clock. The yardstick is a copy from pinned memory; the
-// peer `cudaMemcpy` from the mapped file. Every element of every repetition is compared with a plain kernel.
+// peer `cudaMemcpy` from the mapped file. Every element of every repetition is compared with a plain kernel. A way that
+// has taken more than way_seconds= is repeated no more, and after seconds= no other begins.
 //
 //   file_to_gpu [NAME=VALUE ...]
 //     folder=PATH      where the checkpoint is, or is written; default a new one in TMPDIR, which is removed
 //     keep=1           leaves the folder
 //     gib=8            bytes of FP8 codes
 //     repetitions=5    medians of so many
-//     threads=16, window_mib=128, pinned_mib=32   of the feed
+//     threads=0, window_mib=32, ring_slots=8, device_slots=6   of the feed; slots of a window each
+//     way_seconds=3, seconds=45
 //     writable=1       opens the files for writing too (see wreload::file_mapping); default: if pages can only be
-//     pinned so
+//                      pinned so
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -22,7 +23,6 @@
 #include <vector>
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <wreload/source/feed_cuda.cuh>
@@ -47,8 +47,9 @@ struct options {
   bool keep = false;
   double gib = 8;
   int repetitions = 5;
-  int threads = 16;
-  std::int64_t window_mib = 128, pinned_mib = 32;
+  int threads = 0;
+  std::int64_t window_mib = 32, ring_slots = 8, device_slots = 6;
+  double way_seconds = 3, seconds = 45;
   int writable = -1;  ///< -1: as the probe says
 };
 
@@ -68,16 +69,22 @@ options read_options(int argc, char** argv) {
       asked.repetitions = std::max(std::stoi(value), 1);
     else if (name == "threads")
       asked.threads = std::stoi(value);
-    else if (name == "pinned_mib")
-      asked.pinned_mib = std::stoll(value);
+    else if (name == "ring_slots")
+      asked.ring_slots = std::max(std::stoll(value), 3LL);
+    else if (name == "device_slots")
+      asked.device_slots = std::max(std::stoll(value), 3LL);
+    else if (name == "way_seconds")
+      asked.way_seconds = std::stod(value);
+    else if (name == "seconds")
+      asked.seconds = std::stod(value);
     else if (name == "writable")
       asked.writable = std::stoi(value);
     else if (name == "window_mib")
       asked.window_mib = std::stoll(value);
     else {
       std::fprintf(stderr,
-                   "%s: expected folder=, keep=, gib=, repetitions=, threads=, window_mib=, "
-                   "pinned_mib= or writable=\n",
+                   "%s: expected folder=, keep=, gib=, repetitions=, threads=, window_mib=, ring_slots=, "
+                   "device_slots=, way_seconds=, seconds= or writable=\n",
                    argv[i]);
       std::exit(2);
     }
@@ -134,59 +141,45 @@ void write_folder(const std::string& folder, const std::vector<bench::matrix>& a
   });
 }
 
-/// Brings every byte of the folder into the page cache.
+/// Brings every byte of the folder into the page cache, clean: pages that wait to be written are slow to pin.
 void read_folder(const std::string& folder) {
   std::vector<std::string> paths;
   for (const auto& each : fs::directory_iterator(folder)) paths.push_back(each.path().string());
   in_threads(static_cast<int>(paths.size()), [&](int i) {
     const int descriptor = ::open(paths[static_cast<std::size_t>(i)].c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0 || ::fsync(descriptor) != 0) {
+      std::fprintf(stderr, "%s: cannot be read, or synced\n", paths[static_cast<std::size_t>(i)].c_str());
+      std::exit(1);
+    }
     std::vector<char> buffer(std::size_t{8} << 20);
     while (::read(descriptor, buffer.data(), buffer.size()) > 0) {}
     ::close(descriptor);
   });
 }
 
-/// How fast pages of a fresh mapping of a file can be pinned, in pieces of 32 MiB, on some threads; 0 where they
-/// cannot.
-struct pinning {
-  double pin_rate = 0, unpin_rate = 0;
-  bool is_read_only = false;
-};
-pinning probe_pinning(std::span<const std::byte> mapped, int threads) {
-  constexpr std::int64_t piece = std::int64_t{32} << 20;
-  const auto bytes = static_cast<std::int64_t>(mapped.size()) / piece * piece;
+/// Prints how fast one thread pins and unpins a fresh, shared mapping of a file, in pieces of a window. Whether it can.
+bool print_pinning(const std::string& path, wr::file_mapping how, std::int64_t piece) {
+  wr::mapped_file file;
+  if (!file.open(path, how).ok() || !file.is_shared()) return false;
+  const char* const name = how == wr::file_mapping::writable ? "writable" : "read-only";
+  const auto bytes = std::ssize(file.bytes()) / piece * piece;
   wr::cuda_pages pages;
-  const auto range = [&](std::int64_t at) { return wr::page_range{mapped.data() + at, mapped.data() + at + piece}; };
-  const auto each = [&](auto&& work) {
-    std::atomic<std::int64_t> next = 0;
-    const double begin = seconds_now();
-    in_threads(threads, [&](int) {
-      pages.enter_thread();
-      for (std::int64_t at = next.fetch_add(piece); at < bytes; at = next.fetch_add(piece)) work(at);
-    });
-    return static_cast<double>(bytes) / (seconds_now() - begin);
+  const auto range = [&](std::int64_t at) {
+    return wr::page_range{file.bytes().data() + at, file.bytes().data() + at + piece};
   };
-  if (bytes == 0 || !pages.pin(range(0))) return {};
-  pages.unpin(range(0));
-  pinning found;
-  found.pin_rate = each([&](std::int64_t at) {
-    if (pages.pin(range(at))) return;
-    std::fprintf(stderr, "some pages could be pinned, others not\n");
-    std::exit(1);
-  });
-  found.unpin_rate = each([&](std::int64_t at) { pages.unpin(range(at)); });
-  found.is_read_only = pages.pins_read_only();
-  return found;
-}
-
-bool print_pinning(const char* mapping, std::span<const std::byte> mapped, int threads) {
-  const pinning found = probe_pinning(mapped, threads);
-  if (found.pin_rate == 0)
-    std::printf("pinning a %s mapping: not possible\n", mapping);
+  const double begin = seconds_now();
+  std::int64_t pinned = 0;
+  while (pinned < bytes && seconds_now() - begin < 2 && pages.pin(range(pinned))) pinned += piece;
+  const double middle = seconds_now();
+  for (std::int64_t at = 0; at < pinned; at += piece) pages.unpin(range(at));
+  const double end = seconds_now();
+  if (pinned == 0)
+    std::printf("pinning a %s mapping: not possible\n", name);
   else
-    std::printf("pinning a %s mapping, %2d threads: %.1f GB/s, unpinning %.1f%s\n", mapping, threads,
-                found.pin_rate * 1e-9, found.unpin_rate * 1e-9, found.is_read_only ? " (read-only flag)" : "");
-  return found.pin_rate > 0;
+    std::printf("pinning a %s mapping, one thread: %.1f GB/s, unpinning %.1f%s\n", name,
+                static_cast<double>(pinned) / (middle - begin) * 1e-9,
+                static_cast<double>(pinned) / (end - middle) * 1e-9, pages.pins_read_only() ? " (read-only flag)" : "");
+  return pinned > 0;
 }
 
 /// The model, and the checkpoint's data in device memory to compare with.
@@ -277,6 +270,7 @@ class bed {
 
 int main(int argc, char** argv) {
   const options asked = read_options(argc, argv);
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   if (!bench::has_device()) return 77;
   const bool is_given = !asked.folder.empty();
   const std::string folder =
@@ -293,32 +287,19 @@ int main(int argc, char** argv) {
   std::string first_file;
   for (const auto& each : fs::directory_iterator(folder))
     if (each.path().extension() == ".safetensors") first_file = each.path().string();
-  bool works[2] = {};
-  for (const auto how : {wr::file_mapping::read_only, wr::file_mapping::writable})
-    for (const int threads : {1, 4, 16}) {
-      wr::mapped_file file;
-      if (!file.open(first_file, how).ok()) break;
-      const bool writable = how == wr::file_mapping::writable;
-      works[writable] = print_pinning(writable ? "writable" : "read-only", file.bytes(), threads);
-    }
-  for (const int threads : {1, 16}) {  // a way that the library does not take: pinning copies each page
-    const int descriptor = ::open(first_file.c_str(), O_RDONLY | O_CLOEXEC);
-    const auto size = static_cast<std::size_t>(fs::file_size(first_file));
-    void* const copied = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptor, 0);
-    ::close(descriptor);
-    if (copied == MAP_FAILED) break;
-    (void)print_pinning("private, copied", {static_cast<const std::byte*>(copied), size}, threads);
-    ::munmap(copied, size);
-  }
-  const bool is_writable = asked.writable < 0 ? works[1] && !works[0] : asked.writable == 1;
+  const std::int64_t window = asked.window_mib << 20;
+  const bool works = print_pinning(first_file, wr::file_mapping::read_only, window);
+  const bool is_writable = asked.writable >= 0
+                               ? asked.writable == 1
+                               : !works && print_pinning(first_file, wr::file_mapping::writable, window);
 
   int result = 0;
   {
     bed tested(matrices, folder, is_writable ? wr::file_mapping::writable : wr::file_mapping::read_only);
     const auto bytes = static_cast<double>(tested.bytes());
     std::printf(
-        "%zu matrices in %d files, %.2f GB; %s in %.1f s, read in %.1f s; %s mappings; medians of %d; \"of "
-        "copy\": of the copy from pinned memory\n",
+        "%zu matrices in %d files, %.2f GB; %s in %.1f s, read in %.1f s; %s mappings; medians of at most %d; "
+        "\"of copy\": of the copy from pinned memory\n",
         matrices.size(), file_count, bytes * 1e-9, is_there ? "found" : "written", written - begin, read - written,
         is_writable ? "writable" : "read-only", asked.repetitions);
     bench::table rows;
@@ -343,49 +324,69 @@ int main(int argc, char** argv) {
       BENCH_CUDA(cudaFreeHost(host));
     }
 
-    const std::int64_t window = asked.window_mib << 20;
-    const auto lent_bytes = static_cast<std::size_t>(3 * (window + 4096));
-    std::byte* lent = device_array<std::byte>(static_cast<std::int64_t>(lent_bytes));
-    const auto measure = [&](const std::string& name, wr::feed_options options, bool is_fresh) {
+    const std::int64_t slot = window + 4096;
+    const std::span device_window(device_array<std::byte>(asked.device_slots * slot),
+                                  static_cast<std::size_t>(asked.device_slots * slot));
+    void* pinned = nullptr;
+    BENCH_CUDA(cudaMallocHost(&pinned, static_cast<std::size_t>(asked.ring_slots * slot)));
+    const std::span ring(static_cast<std::byte*>(pinned), static_cast<std::size_t>(asked.ring_slots * slot));
+    const auto measure = [&](const std::string& name, wr::feed_options options) {
+      if (seconds_now() - begin > asked.seconds) {
+        std::printf("%s: no time left\n", name.c_str());
+        return;
+      }
       options.window_bytes = window;
-      options.pinned_bytes = asked.pinned_mib << 20;
       options.threads = asked.threads;
-      options.ring_bytes = 3 * (window + 4096);
       wr::cuda_feed feed(options);
       std::unique_ptr<wr::checkpoint> from;
       std::vector<double> seconds;
       bed::timing found;
-      for (int i = -1; i < asked.repetitions; ++i) {
-        if (is_fresh || from == nullptr) from = std::make_unique<wr::checkpoint>(tested.open());
+      double release_seconds = 0;
+      const double way_begin = seconds_now();
+      const auto has_time = [&] { return seconds_now() - way_begin < asked.way_seconds; };
+      // The first is not counted, unless there is no time for another.
+      for (int i = -1; i < asked.repetitions && (i < 0 || has_time()); ++i) {
+        if (!options.keep_registered || from == nullptr) from = std::make_unique<wr::checkpoint>(tested.open());
         found = tested.run(feed, *from);
-        if (i >= 0) seconds.push_back(found.seconds);
+        if (i == 0) seconds.clear();
+        seconds.push_back(found.seconds);
+        if (options.unregister_later) {
+          const double now = seconds_now();
+          feed.release();
+          release_seconds = seconds_now() - now;
+        }
       }
       feed.release();
       const double time = median(seconds);
       rows.add(name, time, bytes, bytes / time / pinned_rate);
+      const auto gigabytes = [](std::int64_t count) { return static_cast<double>(count) * 1e-9; };
       std::printf(
-          "    %s; %lld loads, %lld windows, %.0f MiB pinned at most; waited %.1f ms of %.1f; %.3f of the rows "
-          "converted on "
-          "their way\n",
-          std::string(found.told.way()).c_str(), static_cast<long long>(found.told.loads),
-          static_cast<long long>(found.told.windows), static_cast<double>(found.told.peak_registered_bytes) / (1 << 20),
-          found.told.waiting_seconds * 1e3, found.told.seconds * 1e3,
-          static_cast<double>(found.fused_rows) / static_cast<double>(tested.rows()));
+          "    %s: %.2f GB registered, %.2f ring, %.2f host; %lld loads, at most %.2f GB pinned; waited %.1f ms of "
+          "%.1f, the update took %.1f; registered for %.1f ms, unregistered for %.1f, after it for %.1f; %.3f of the "
+          "rows converted on their way; %zu times\n",
+          std::string(found.told.way()).c_str(), gigabytes(found.told.registered_bytes),
+          gigabytes(found.told.ring_bytes), gigabytes(found.told.host_bytes), static_cast<long long>(found.told.loads),
+          gigabytes(found.told.peak_registered_bytes), found.told.waiting_seconds * 1e3, found.told.seconds * 1e3,
+          found.seconds * 1e3, found.told.registering_seconds * 1e3, found.told.unregistering_seconds * 1e3,
+          release_seconds * 1e3, static_cast<double>(found.fused_rows) / static_cast<double>(tested.rows()),
+          seconds.size());
     };
-    const std::span<std::byte> device_window(lent, lent_bytes);
-    measure("first touch, kernels read the pages", {}, true);
-    measure("first touch, copied to a lent window", {.device_window = device_window}, true);
-    measure("already pinned, kernels read the pages", {.keep_registered = true}, false);
-    measure("already pinned, copied to a lent window", {.keep_registered = true, .device_window = device_window},
-            false);
-    measure("through the pinned ring, kernels read it", {.registers = false}, true);
-    measure("through the pinned ring, copied to a lent window", {.registers = false, .device_window = device_window},
-            true);
+    measure("first touch, pages and ring, copied to a lent window", {.ring = ring, .device_window = device_window});
+    measure("already pinned, copied to a lent window",
+            {.keep_registered = true, .ring_bytes = 0, .device_window = device_window});
+    measure("first touch, pages and ring, unpinned after the update",
+            {.unregister_later = true, .ring = ring, .device_window = device_window});
+    measure("first touch, ring alone, copied to a lent window",
+            {.registers = false, .ring = ring, .device_window = device_window});
+    measure("first touch, pages and ring, kernels read them", {.ring = ring});
+    measure("already pinned, kernels read the pages", {.keep_registered = true, .ring_bytes = 0});
+    measure("first touch, pages alone, copied to a lent window", {.ring_bytes = 0, .device_window = device_window});
 
     {
       std::vector<double> seconds;
       std::size_t size = 0;
-      for (int i = 0; i < asked.repetitions; ++i) {
+      const double way_begin = seconds_now();
+      for (int i = 0; i < asked.repetitions && seconds_now() - way_begin < asked.way_seconds; ++i) {
         wr::mapped_file file;
         demand(file.open(tested.open().files().front().path()));
         size = file.bytes().size();
@@ -401,7 +402,8 @@ int main(int argc, char** argv) {
       rows.add("peer: cudaMemcpy from one mapped file, no conversion", time, static_cast<double>(size),
                static_cast<double>(size) / time / pinned_rate);
     }
-    BENCH_CUDA(cudaFree(lent));
+    BENCH_CUDA(cudaFree(device_window.data()));
+    BENCH_CUDA(cudaFreeHost(pinned));
     const std::int64_t wrong = tested.wrong();
     std::printf("%s: %lld wrong elements; %.1f s in all\n", wrong == 0 ? "verified" : "FAILED",
                 static_cast<long long>(wrong), seconds_now() - begin);

@@ -7,6 +7,7 @@
 #include <wreload/wreload.cuh>
 
 #include "harness.cuh"
+#include "plain_dequant.cuh"
 
 namespace bench {
 
@@ -33,16 +34,6 @@ struct size {
 inline constexpr size shapes[] = {{2112, 7168}, {24576, 1536}, {7168, 16384}};  // of a layer's matrices
 
 namespace {
-
-/// One element at a time, from the definition of e4m3; shares nothing with the library.
-__device__ std::uint16_t plain_dequant(std::uint8_t code, float scale) {
-  const int exponent = code >> 3 & 15, mantissa = code & 7;
-  if ((code & 0x7F) == 0x7F) return 0x7FFF;
-  float value = exponent == 0 ? ldexpf(static_cast<float>(mantissa), -9) : ldexpf(8.0F + static_cast<float>(mantissa), exponent - 10);
-  if (code & 0x80) value = -value;
-  const std::uint32_t bits = __float_as_uint(__fmul_rn(value, scale));
-  return static_cast<std::uint16_t>((bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16);
-}
 
 __global__ void count_wrong(const std::uint16_t* weight, const std::uint8_t* codes, const std::uint32_t* scales,
                             std::int64_t rows, std::int64_t cols, unsigned long long* wrong) {

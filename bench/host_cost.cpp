@@ -18,6 +18,7 @@
 #include <wreload/wreload.hpp>
 
 #include "../tests/heap_counter.hpp"
+#include "models.hpp"
 #include "table.hpp"
 
 namespace wr = wreload;
@@ -26,9 +27,20 @@ using bench::seconds_now;
 
 namespace {
 
-constexpr std::int64_t hidden = 32, experts = 384, all_names = 278'219;
-constexpr int layers = 61;
+constexpr std::int64_t all_names = 278'219;
+constexpr int layers = bench::models::kimi_dims.layers;
 constexpr std::size_t bucket_pieces = 1000;
+
+/// Kimi-K2.5 with matrices of 16 rows a rank.
+bench::models::dims small_dims(int ranks) {
+  bench::models::dims small = bench::models::kimi_dims;
+  const std::int64_t rows = std::int64_t{16} * ranks;
+  small.hidden = 32, small.vocab = 4 * rows, small.width = small.dense_width = rows;
+  small.q_lora = 16, small.kv_lora = 8, small.rope = 0;
+  small.q_rows = small.kv_rows = small.o_cols = rows;
+  small.vision_width = 8, small.vision_inner = 32, small.vision_patch = 2, small.vision_grid = 8;
+  return small;
+}
 
 /// The host executor, but nothing is copied, converted or computed.
 class books_executor : public wr::host_executor {
@@ -53,40 +65,28 @@ class untold_memory {
 };
 
 /// A tensor as its sender has it.
-struct tensor {
+struct named_tensor {
   std::string name = {};
   wr::dtype type = wr::dtype::none;
   wr::shape extents = {};
   int file = 0;
 };
 
-/// Adds the model's layers and lists its tensors.
+/// Adds the model's layers and lists its tensors, in file order.
 template <class Model>
-class kimi {
+class registered {
  public:
-  kimi(Model& model, int ranks) : model_(model), ranks_(ranks), width_(16 * ranks) {
-    constexpr auto bf16 = wr::dtype::bf16;
-    plain("language_model.model.embed_tokens.weight", {64 * ranks, hidden}, bf16, wr::parallel::column);
+  registered(Model& model, int ranks) : model_(model) {
+    bench::models::kimi<registered> described(*this, {ranks, 0}, small_dims(ranks));
+    described.embedding();
     for (int layer = 0; layer < layers; ++layer) {
       file_ = layer + 1;
-      const std::string prefix = "language_model.model.layers." + std::to_string(layer) + ".";
-      attention(prefix + "self_attn.");
-      plain(prefix + "input_layernorm.weight", {hidden}, bf16);
-      plain(prefix + "post_attention_layernorm.weight", {hidden}, bf16);
-      if (layer == 0) {
-        gated(prefix + "mlp.");
-        continue;
-      }
-      plain(prefix + "mlp.gate.weight", {experts, hidden}, bf16);
-      plain(prefix + "mlp.gate.e_score_correction_bias", {experts}, wr::dtype::fp32);
-      stacked(prefix + "mlp.experts");
-      gated(prefix + "mlp.shared_experts.");
+      described.layer(layer);
     }
     file_ = layers + 1;
-    plain("language_model.model.norm.weight", {hidden}, bf16);
-    plain("language_model.lm_head.weight", {64 * ranks, hidden}, bf16, wr::parallel::column);
-    vision();
-    const auto before = [](const tensor& a, const tensor& b) {
+    described.head();
+    described.vision();
+    const auto before = [](const named_tensor& a, const named_tensor& b) {
       if (a.file != b.file) return a.file < b.file;
       return a.type != b.type ? wr::bytes_of(a.type) > wr::bytes_of(b.type) ||
                                     (wr::bytes_of(a.type) == wr::bytes_of(b.type) && a.type > b.type)
@@ -96,12 +96,10 @@ class kimi {
     tensors.shrink_to_fit();
   }
 
-  std::vector<tensor> tensors = {};
+  std::vector<named_tensor> tensors = {};
 
- private:
   template <class Layout>
-  void add(const std::string& name, wr::extents sizes) {
-    sizes.tp = {ranks_, 0};
+  void layer(const std::string& name, const wr::extents& sizes) {
     wr::status refused;
     std::vector<wr::storage> places;
     for (const wr::storage_need& need : wr::storage_plan<Layout>(name, sizes, &refused))
@@ -109,84 +107,12 @@ class kimi {
     demand(refused);
     demand(model_.add(Layout::specs, name, sizes, places));
   }
-  void plain(const std::string& name, const wr::shape& dims, wr::dtype type,
-             wr::parallel split = wr::parallel::replicated) {
-    wr::extents sizes = wr::extents::tensor(name, dims, type);
-    sizes.split = split;
-    add<wr::Plain>(name, sizes);
-    tensors.push_back({name, type, dims, file_});
-  }
-  void attention(const std::string& prefix) {
-    constexpr auto bf16 = wr::dtype::bf16;
-    wr::extents fused = wr::extents::tensor(prefix + "q_a_proj.weight", {16, hidden}, bf16);
-    fused.shards.push_back({.module = prefix + "kv_a_proj_with_mqa.weight", .rows = 8});
-    add<wr::Plain>(prefix + "fused_qkv_a_proj_with_mqa.weight", fused);
-    tensors.push_back({prefix + "q_a_proj.weight", bf16, {16, hidden}, file_});
-    tensors.push_back({prefix + "kv_a_proj_with_mqa.weight", bf16, {8, hidden}, file_});
-    plain(prefix + "q_a_layernorm.weight", {16}, bf16);
-    plain(prefix + "kv_a_layernorm.weight", {8}, bf16);
-    plain(prefix + "q_b_proj.weight", {16 * ranks_, 16}, bf16, wr::parallel::column);
-    plain(prefix + "kv_b_proj.weight", {16 * ranks_, 8}, bf16, wr::parallel::column);
-    plain(prefix + "o_proj.weight", {hidden, 16 * ranks_}, bf16, wr::parallel::row);
-  }
-  /// The four tensors of a module in NVFP4, `cols` values a row.
-  void nvfp4(const std::string& module, std::int64_t rows, std::int64_t cols) {
-    tensors.push_back({module + ".weight", wr::dtype::u8, {rows, cols / 2}, file_});
-    tensors.push_back({module + ".weight_scale", wr::dtype::fp8_e4m3, {rows, cols / 16}, file_});
-    tensors.push_back({module + ".weight_scale_2", wr::dtype::fp32, {}, file_});
-    tensors.push_back({module + ".input_scale", wr::dtype::fp32, {}, file_});
-  }
-  void gated(const std::string& prefix) {
-    const wr::shape half{hidden / 2};
-    add<wr::Nvfp4Linear>(prefix + "gate_up_proj", {.shards = {{.module = prefix + "gate_proj", .rows = width_},
-                                                              {.module = prefix + "up_proj", .rows = width_}},
-                                                   .inner = half,
-                                                   .split = wr::parallel::column});
-    add<wr::Nvfp4Linear>(prefix + "down_proj", {.shards = {{.module = prefix + "down_proj", .rows = hidden}},
-                                                .inner = {width_ / 2},
-                                                .split = wr::parallel::row});
-    module_tensors(prefix);
-  }
-  void stacked(const std::string& prefix) {
-    add<wr::Nvfp4Moe>(prefix, {.shards = {{.module = "gate_proj", .rows = width_, .cols = hidden / 2},
-                                          {.module = "up_proj", .rows = width_, .cols = hidden / 2},
-                                          {.module = "down_proj", .rows = hidden, .cols = width_ / 2,
-                                           .split = wr::parallel::row}},
-                               .split = wr::parallel::column,
-                               .experts = wr::expert_slots::all(experts)});
-    for (std::int64_t expert = 0; expert < experts; ++expert)
-      module_tensors(prefix + "." + std::to_string(expert) + ".");
-  }
-  void module_tensors(const std::string& prefix) {
-    nvfp4(prefix + "gate_proj", width_, hidden);
-    nvfp4(prefix + "up_proj", width_, hidden);
-    nvfp4(prefix + "down_proj", hidden, width_);
-  }
-  void with_bias(const std::string& module, const wr::shape& dims) {
-    plain(module + ".weight", dims, wr::dtype::bf16);
-    plain(module + ".bias", {dims.rows()}, wr::dtype::bf16);
-  }
-  void vision() {
-    with_bias("vision_tower.patch_embed.proj", {8, 3, 2, 2});
-    plain("vision_tower.patch_embed.pos_emb.weight", {8, 8, 8}, wr::dtype::bf16);
-    for (int block = 0; block < 27; ++block) {
-      const std::string prefix = "vision_tower.encoder.blocks." + std::to_string(block) + ".";
-      with_bias(prefix + "wqkv", {24, 8});
-      with_bias(prefix + "wo", {8, 8});
-      with_bias(prefix + "mlp.fc0", {32, 8});
-      with_bias(prefix + "mlp.fc1", {8, 32});
-      with_bias(prefix + "norm0", {8});
-      with_bias(prefix + "norm1", {8});
-    }
-    with_bias("vision_tower.encoder.final_layernorm", {8});
-    with_bias("mm_projector.pre_norm", {8});
-    with_bias("mm_projector.proj.0", {32, 32});
-    with_bias("mm_projector.proj.2", {hidden, 32});
+  void tensor(const std::string& name, wr::dtype type, const wr::shape& extents) {
+    tensors.push_back({name, type, extents, file_});
   }
 
+ private:
   Model& model_;
-  int ranks_;
-  std::int64_t width_;
   int file_ = 0;
   untold_memory memory_ = {};
 };
@@ -195,7 +121,7 @@ template <class Executor>
 bool measure(int ranks, const std::string& what, int rounds, bench::table& results) {
   const std::int64_t heap_before = wr::test::heap_now().bytes;
   wr::model<Executor> model;
-  kimi<wr::model<Executor>> made(model, ranks);
+  registered<wr::model<Executor>> made(model, ranks);
   demand(model.seal());
   std::int64_t model_bytes = wr::test::heap_now().bytes - heap_before;
   const auto count = made.tensors.size();
@@ -205,7 +131,7 @@ bool measure(int ranks, const std::string& what, int rounds, bench::table& resul
   }
   {
     const std::int64_t before_copy = wr::test::heap_now().bytes;
-    const std::vector<tensor> list = made.tensors;
+    const std::vector<named_tensor> list = made.tensors;
     model_bytes -= wr::test::heap_now().bytes - before_copy;  // the list is the sender's
   }
   results.add_value(what + ": host memory of the sealed model",
@@ -221,7 +147,7 @@ bool measure(int ranks, const std::string& what, int rounds, bench::table& resul
     pieces.reserve(count);
     std::size_t begin = 0;
     for (const std::size_t i : order) {
-      const tensor& each = made.tensors[i];
+      const named_tensor& each = made.tensors[i];
       const std::string_view name = std::string_view(text).substr(begin, each.name.size());
       begin += name.size();
       pieces.push_back({.tensor = {bytes.data(), each.type, each.extents}});

@@ -8,9 +8,6 @@
 // ordinary update, by digests.
 //
 //   plan_replay [REPETITIONS]      default 7
-#include <wreload/layouts/nvfp4_linear.hpp>
-#include <wreload/layouts/nvfp4_moe.hpp>
-#include <wreload/layouts/plain.hpp>
 #include <wreload/wreload.cuh>
 
 #include <deque>
@@ -18,6 +15,7 @@
 #include <vector>
 
 #include "harness.cuh"
+#include "models.hpp"
 
 namespace wr = wreload;
 
@@ -30,10 +28,7 @@ using bench::random_bytes;
 using bench::seconds_now;
 
 constexpr std::int64_t divided_by = 16;
-constexpr std::int64_t hidden = 7168 / divided_by, expert_width = 2048 / divided_by, dense_width = 18432 / divided_by;
-constexpr int experts = 384, layers = 61;
 constexpr std::size_t bucket_tensors = 1000;
-constexpr wr::tensor_parallel group{8, 0};
 
 /// Gives every scalar its value, so that the halves of a fused layer agree.
 __global__ void set_scalars(std::byte* block, const std::int64_t* places, std::int64_t count, float value) {
@@ -89,38 +84,32 @@ class checkpoint {
 };
 
 /// Registers the model and lists its checkpoint.
-class kimi {
+class registered {
  public:
   using model_type = wr::model<wr::cuda_executor>;
 
-  explicit kimi(model_type& model) : model_(model) {
-    const std::string root = "language_model.model.";
-    plain(root + "embed_tokens.weight", {163840 / divided_by, hidden}, wr::parallel::column);
-    for (int i = 0; i < layers; ++i) {
-      const std::string layer = root + "layers." + std::to_string(i) + ".";
-      attention(layer);
-      if (i == 0)
-        mlp(layer + "mlp.", dense_width);
-      else
-        moe(layer + "mlp.");
-    }
-    plain(root + "norm.weight", {hidden});
-    plain("language_model.lm_head.weight", {163840 / divided_by, hidden}, wr::parallel::column);
-    vision();
+  explicit registered(model_type& model) : model_(model) {
+    bench::models::kimi<registered> described(*this, {8, 0}, bench::models::kimi_dims.divided(divided_by));
+    described.embedding();
+    for (int i = 0; i < bench::models::kimi_dims.layers; ++i) described.layer(i);
+    described.head();
+    described.vision();
     demand(model_.seal());
   }
 
   const checkpoint& sent() const { return sent_; }
 
- private:
   template <class Layout>
-  void register_layer(const std::string& name, const wr::extents& sizes) {
+  void layer(const std::string& name, const wr::extents& sizes) {
     wr::status refused;
     std::vector<wr::storage> memory;
     for (const wr::storage_need& need : wr::storage_plan<Layout>(name, sizes, &refused)) memory.emplace_back(take(need.bytes));
     demand(refused);
     demand(model_.add(Layout::specs, name, sizes, memory));
   }
+  void tensor(const std::string& name, wr::dtype type, const wr::shape& extents) { sent_.add(name, type, extents); }
+
+ private:
   std::byte* take(std::int64_t bytes) {
     constexpr std::int64_t block_bytes = std::int64_t{64} << 20;
     const std::int64_t rounded = (bytes + 255) / 256 * 256;
@@ -130,82 +119,6 @@ class kimi {
     }
     left_ -= rounded;
     return std::exchange(next_, next_ + rounded);
-  }
-
-  void plain(const std::string& name, const wr::shape& extents, wr::parallel split = wr::parallel::replicated,
-             wr::dtype type = wr::dtype::bf16) {
-    sent_.add(name, type, extents);
-    register_layer<wr::Plain>(name, wr::extents::tensor(name, extents, type).cut(split, group));
-  }
-  void attention(const std::string& layer) {
-    const std::string of = layer + "self_attn.";
-    sent_.add(of + "q_a_proj.weight", wr::dtype::bf16, {96, hidden});
-    sent_.add(of + "kv_a_proj_with_mqa.weight", wr::dtype::bf16, {36, hidden});
-    wr::extents fused{.shards = {{.module = of + "q_a_proj.weight", .rows = 96}, {.module = of + "kv_a_proj_with_mqa.weight", .rows = 36}},
-                      .inner = {hidden}, .type = wr::dtype::bf16};
-    register_layer<wr::Plain>(of + "fused_qkv_a_proj_with_mqa.weight", fused);
-    plain(of + "q_b_proj.weight", {768, 96}, wr::parallel::column);
-    plain(of + "kv_b_proj.weight", {1024, 32}, wr::parallel::column);
-    plain(of + "o_proj.weight", {hidden, 512}, wr::parallel::row);
-    plain(of + "q_a_layernorm.weight", {96});
-    plain(of + "kv_a_layernorm.weight", {32});
-    plain(layer + "input_layernorm.weight", {hidden});
-    plain(layer + "post_attention_layernorm.weight", {hidden});
-  }
-  /// The four tensors of a quantised module (rows x cols values).
-  void send_nvfp4(const std::string& module, std::int64_t rows, std::int64_t cols) {
-    sent_.add(module + ".weight", wr::dtype::u8, {rows, cols / 2});
-    sent_.add(module + ".weight_scale", wr::dtype::fp8_e4m3, {rows, cols / 16});
-    sent_.add(module + ".weight_scale_2", wr::dtype::fp32, {});
-    sent_.add(module + ".input_scale", wr::dtype::fp32, {});
-  }
-  void mlp(const std::string& of, std::int64_t width) {
-    send_nvfp4(of + "gate_proj", width, hidden);
-    send_nvfp4(of + "up_proj", width, hidden);
-    send_nvfp4(of + "down_proj", hidden, width);
-    const wr::extents up{.shards = {{.module = of + "gate_proj", .rows = width}, {.module = of + "up_proj", .rows = width}},
-                         .inner = {hidden / 2}};
-    register_layer<wr::Nvfp4Linear>(of + "gate_up_proj", up.cut(wr::parallel::column, group));
-    register_layer<wr::Nvfp4Linear>(of + "down_proj", wr::extents::matrix(of + "down_proj", hidden, width / 2).cut(wr::parallel::row, group));
-  }
-  void moe(const std::string& of) {
-    plain(of + "gate.weight", {experts, hidden});
-    plain(of + "gate.e_score_correction_bias", {experts}, wr::parallel::replicated, wr::dtype::fp32);
-    for (int e = 0; e < experts; ++e) {
-      const std::string expert = of + "experts." + std::to_string(e) + ".";
-      send_nvfp4(expert + "gate_proj", expert_width, hidden);
-      send_nvfp4(expert + "up_proj", expert_width, hidden);
-      send_nvfp4(expert + "down_proj", hidden, expert_width);
-    }
-    wr::extents sizes{.shards = {{.module = "gate_proj", .rows = expert_width, .cols = hidden / 2},
-                                 {.module = "up_proj", .rows = expert_width, .cols = hidden / 2},
-                                 {.module = "down_proj", .rows = hidden, .cols = expert_width / 2}},
-                      .split = wr::parallel::column, .tp = group, .experts = wr::expert_slots::all(experts)};
-    sizes.shards[2].split = wr::parallel::row;
-    register_layer<wr::Nvfp4Moe>(of + "experts", sizes);
-    mlp(of + "shared_experts.", expert_width);
-  }
-  void vision() {
-    constexpr std::int64_t width = 1152 / divided_by, inner = 4304 / divided_by;
-    const auto both = [&](const std::string& module, const wr::shape& extents) {
-      plain(module + ".weight", extents);
-      plain(module + ".bias", {extents[0]});
-    };
-    for (int i = 0; i < 27; ++i) {
-      const std::string block = "vision_tower.encoder.blocks." + std::to_string(i) + ".";
-      both(block + "wqkv", {3 * width, width});
-      both(block + "wo", {width, width});
-      both(block + "mlp.fc0", {inner, width});
-      both(block + "mlp.fc1", {width, inner});
-      both(block + "norm0", {width});
-      both(block + "norm1", {width});
-    }
-    both("vision_tower.patch_embed.proj", {width, 3, 14, 14});
-    plain("vision_tower.patch_embed.pos_emb.weight", {64, 64, width});
-    both("vision_tower.encoder.final_layernorm", {width});
-    both("mm_projector.pre_norm", {width});
-    both("mm_projector.proj.0", {4 * width, 4 * width});
-    both("mm_projector.proj.2", {hidden, 4 * width});
   }
 
   model_type& model_;
@@ -224,7 +137,7 @@ struct timing {
   double finish() const { return prepare + commit + publish; }
 };
 
-timing run(kimi::model_type& model, const checkpoint& sent, const std::byte* block, way how, cudaStream_t stream) {
+timing run(registered::model_type& model, const checkpoint& sent, const std::byte* block, way how, cudaStream_t stream) {
   timing found;
   const auto timed = [&](auto&& call) {
     const double began = seconds_now();
@@ -291,8 +204,8 @@ int main(int argc, char** argv) {
   const int repetitions = argc > 1 ? std::atoi(argv[1]) : 7;
   cudaStream_t stream = nullptr;
   BENCH_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  kimi::model_type model(wr::cuda_options{.plan_bytes = std::int64_t{80} << 20});
-  const kimi built(model);
+  registered::model_type model(wr::cuda_options{.plan_bytes = std::int64_t{80} << 20});
+  const registered built(model);
   const checkpoint& sent = built.sent();
   std::byte* blocks[2] = {};
   std::int64_t* scalars = device_array<std::int64_t>(static_cast<std::int64_t>(sent.scalars().size()));

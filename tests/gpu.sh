@@ -7,12 +7,13 @@
 #
 # Logs go to $OUT (default PACK/logs). The last line is `N passed, N failed, N skipped`.
 set -uo pipefail
+benches=(dequant_in_place landing landing_swizzled commit finish_model file_to_gpu host_cost plan_replay digest)
 if [ "${1:-}" = pack ]; then
   build=${2:?a build folder} pack=${3:?a folder to fill}
   mkdir -p "$pack"
-  for program in tests/tests_cuda tests/tests_cuda_fast_math bench/dequant_in_place examples/reload_checkpoint \
-    examples/quantize_checkpoint examples/01_fp8_over_bf16_cuda examples/04_captured_graph \
-    examples/05_staged_rollback_cuda examples/memory_table_cuda bench/landing_swizzled bench/commit; do
+  for program in tests/tests_cuda tests/tests_cuda_fast_math examples/reload_checkpoint examples/quantize_checkpoint \
+    examples/01_fp8_over_bf16_cuda examples/04_captured_graph examples/05_staged_rollback_cuda \
+    examples/memory_table_cuda "${benches[@]/#/bench/}"; do
     strip -o "$pack/$(basename $program)" "$build/$program" || exit 1
   done
   # The one library of the examples that a GPU machine may lack.
@@ -96,11 +97,11 @@ for part in "${parts[@]}"; do
       LD_LIBRARY_PATH=$pack${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} step reload_cuda 400 \
         python3 "$(dirname "$0")/examples/reload_cuda_test.py" "$pack"
       ;;
-    bench)
-      step bench 200 "$pack/dequant_in_place"
-      step swizzled 120 "$pack/landing_swizzled"
-      step commit 200 "$pack/commit"
-      cat "$logs/bench.log" "$logs/swizzled.log" "$logs/commit.log" | grep -av '^JSON'
+    bench) # with the peers beside them: bench/run.sh
+      for bench in "${benches[@]}"; do
+        step "$bench" 200 "$pack/$bench"
+        grep -av '^JSON' "$logs/$bench.log"
+      done
       ;;
     memcheck)
       # The tool takes device memory of its own, so free memory says nothing under it.

@@ -47,9 +47,8 @@ TEST_CASE("cuda feed: law 1: any model, window and way arrives as a cold start")
     const reference::checkpoint all = random_checkpoint(layers, draw_seed(), stored_as::mixed);
     const checkpoint_files on_disk(all, static_cast<int>(draw_small(1, 3)), draw_seed());
     engine<cuda_executor> to(layers, draw_small(0, 3));
-    feed_options options{.window_bytes = draw(1, 20) * page,
-                         .pinned_bytes = draw(1, 20) * page,
-                         .threads = static_cast<int>(draw_small(1, 4))};
+    feed_options options{.window_bytes = draw(1, 20) * page, .threads = static_cast<int>(draw_small(1, 4))};
+    if (one_in(3)) options.most_registered_bytes = draw(1, 20) * page;
     options.registers = !one_in(4);
     options.keep_registered = one_in(3);
     options.ring_bytes = one_in(4) ? 0 : draw(6, 60) * page;
@@ -111,8 +110,8 @@ TEST_CASE("cuda feed: law 9: 50 feeds leave free device memory flat, kept pages 
   engine<cuda_executor> to(layers);
   const std::int64_t bytes = 4 << 20;
   const std::span<std::byte> lent(to.memory().allocate(bytes, std::byte{0}), static_cast<std::size_t>(bytes));
-  cuda_feed kept({.window_bytes = 64 * page, .pinned_bytes = 16 * page, .keep_registered = true});
-  cuda_feed copied({.window_bytes = 64 * page, .pinned_bytes = 24 * page, .threads = 3, .device_window = lent});
+  cuda_feed kept({.window_bytes = 64 * page, .keep_registered = true, .ring_bytes = bytes});
+  cuda_feed copied({.window_bytes = 64 * page, .threads = 3, .ring_bytes = bytes, .device_window = lent});
   for (int warm = 0; warm < 2; ++warm) {
     (void)fed(to, kept, warm == 0 ? on_disk_a : on_disk_b);
     (void)fed(to, copied, warm == 0 ? on_disk_a : on_disk_b);
@@ -142,9 +141,9 @@ TEST_CASE("cuda feed: law 7: abort ends a feed whose lane waits for a reader, an
   engine<cuda_executor> to(layers);
   for (const bool registers : {true, false}) {
     cuda_feed feed({.window_bytes = 16 * page,
-                    .pinned_bytes = 8 * page,
                     .threads = 2,
                     .registers = registers,
+                    .ring_bytes = registers ? 0 : 100 * page,
                     .most_wait_seconds = 1});
     (void)fed(to, feed, on_disk_a);
     hold_word reading;

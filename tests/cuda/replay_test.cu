@@ -11,10 +11,12 @@ namespace wreload::test {
 TEST_CASE_TEMPLATE_INVOKE(table_replay, cuda_planning);
 TEST_CASE_TEMPLATE_INVOKE(replay_cold_equal, cuda_planning);
 TEST_CASE_TEMPLATE_INVOKE(replay_differences, cuda_planning);
+TEST_CASE_TEMPLATE_INVOKE(replay_fused, cuda_planning);
 TEST_CASE_TEMPLATE_INVOKE(replay_outside, cuda_planning);
 TEST_CASE_TEMPLATE_INVOKE(replay_manifest, cuda_planning);
 TEST_CASE_TEMPLATE_INVOKE(replay_mixed, cuda_executor);
 TEST_CASE_TEMPLATE_INVOKE(replay_injected, cuda_executor);
+TEST_CASE_TEMPLATE_INVOKE(replay_runtime, cuda_executor);
 TEST_CASE_TEMPLATE_INVOKE(replay_dropped, cuda_executor);
 
 /// 120 vectors, and a bucket of them all: more tasks than a launch's parameter takes.
@@ -37,28 +39,31 @@ TEST_CASE("cuda: tables of a cancelled update that are still to be copied spoil 
     for (auto each = all.rbegin(); each != all.rend(); ++each) made.add(whole_parcel(each->first, each->second), 16);
     return made;
   };
+  auto& memory = tested.memory();  // everything is placed first: that waits for the device
+  const placed_bucket<cuda_planning> first(memory, one_bucket(a), a, 0), next(memory, backwards(b), b, 0);
+  const placed_bucket<cuda_planning> again(memory, backwards(c), c, 0);
   hold_word held;
-  const auto blocked = static_cast<cudaStream_t>(tested.memory().stream(0).handle);
+  const auto blocked = static_cast<cudaStream_t>(memory.stream(0).handle);
+  const stream_ref open_stream = memory.stream(1);
   hold_until<<<1, 1, 0, blocked>>>(held.get());
   {
-    auto cancelled = tested.start({.stream = tested.memory().stream(0)});
-    const placed_bucket<cuda_planning> placed(tested.memory(), one_bucket(a), a, 0);
-    must(cancelled.load(placed.get()));
+    auto cancelled = tested.start({.stream = memory.stream(0)});
+    must(cancelled.load(first.get()));
     must(cancelled.abort());
   }
-  const auto update_to = [&](const reference::checkpoint& all) {
-    auto open = tested.start({.stream = tested.memory().stream(1)});
-    const placed_bucket<cuda_planning> placed(tested.memory(), backwards(all), all, 0);
+  const auto update_to = [&](const placed_bucket<cuda_planning>& placed, const reference::checkpoint& all) {
+    auto open = tested.start({.stream = open_stream});
     must(open.load(placed.get()));
     must(open.finish());
     CHECK(tested.difference(all) == "");
     return open.report().replayed_buckets;
   };
-  CHECK(update_to(b) == 0);
+  CHECK(update_to(next, b) == 0);
   held.release();
   WRELOAD_TEST_CUDA(cudaStreamSynchronize(blocked));
-  CHECK(update_to(c) == 1);
-  CHECK(update_to(b) == 1);
+  CHECK(tested.difference(b) == "");
+  CHECK(update_to(again, c) == 1);
+  CHECK(update_to(next, b) == 1);
 }
 
 TEST_CASE("cuda: without room for plans, or with too little, buckets load in the usual way") {

@@ -62,13 +62,17 @@ struct heard {
 };
 
 /// What every plan must be.
-void check_plan(const feed_plan& plan, std::int64_t window_bytes, std::int64_t pinned_bytes) {
+void check_plan(const feed_plan& plan, std::int64_t window_bytes) {
   std::int64_t bytes = 0;
-  std::size_t next_piece = 0;
+  std::size_t next_piece = 0, next_range = 0, first_range = 0;
   for (const feed_piece& each : plan.first) bytes += each.is_needed ? each.bytes() : 0;
   for (const feed_batch& batch : plan.batches) {
     demand(batch.first_piece == next_piece && batch.piece_count > 0, "a piece in no batch, or in two");
     next_piece += batch.piece_count;
+    demand(batch.own_range == next_range && batch.end_range >= next_range, "pages of no batch, or of two");
+    next_range = batch.end_range;
+    demand(batch.first_range >= first_range && batch.first_range < batch.end_range, "pages that go back");
+    first_range = batch.first_range;
     std::vector<std::pair<std::int64_t, std::int64_t>> taken;
     for (const feed_piece& each : plan.pieces_of(batch)) {
       bytes += each.bytes();
@@ -79,20 +83,25 @@ void check_plan(const feed_plan& plan, std::int64_t window_bytes, std::int64_t p
       taken.emplace_back(each.slot_offset, each.slot_offset + each.bytes());
       for (const std::byte* at : {each.begin(), each.end() - 1}) {
         bool held = false;
-        for (std::size_t w = batch.first_window; w <= batch.last_window; ++w)
-          for (const page_range& pages : plan.ranges_of(plan.windows[w])) held |= pages.begin <= at && at < pages.end;
-        demand(held, "a piece outside its batch's windows");
+        for (const page_range& pages : plan.ranges_of(batch)) held |= pages.begin <= at && at < pages.end;
+        demand(held, "a piece outside its batch's pages");
       }
     }
   }
   demand(next_piece == plan.pieces.size(), "pieces that no batch loads");
+  demand(next_range == plan.ranges.size(), "pages that no batch reads");
   demand(bytes == plan.needed_bytes, "pieces that are not the needed bytes");
-  for (std::size_t w = 0; w < plan.windows.size(); ++w) {
-    std::int64_t size = 0;
-    for (const page_range& pages : plan.ranges_of(plan.windows[w])) size += pages.bytes();
-    demand(size > 0 && size <= std::max<std::int64_t>(pinned_bytes, 4096), "a window of another size");
-    demand(plan.windows[w].last_batch < plan.batches.size(), "a window that no batch reads");
+}
+
+/// The most that one batch needs pinned.
+std::int64_t most_batch_pages(const feed_plan& plan) {
+  std::int64_t most = 0;
+  for (const feed_batch& batch : plan.batches) {
+    std::int64_t bytes = 0;
+    for (const page_range& pages : plan.ranges_of(batch)) bytes += pages.bytes();
+    most = std::max(most, bytes);
   }
+  return most;
 }
 
 std::int64_t draw_window() { return draw_small(0, 2) == 0 ? 4096 : draw(1, 30) * 4096; }
@@ -116,8 +125,7 @@ TEST_CASE(
     const checkpoint_files on_disk(all, static_cast<int>(draw_small(1, 3)), draw_seed());
     engine<host_executor> to(layers, draw_small(0, 3));
     const std::int64_t window = draw_window();
-    const std::int64_t pinned = draw_window();
-    check_plan(plan_feed(to.model().records(), on_disk.tensors(), window, pinned), window, pinned);
+    check_plan(plan_feed(to.model().records(), on_disk.tensors(), window), window);
     host_feed feed({.window_bytes = window});
     auto open = to.start();
     feed_report told;
@@ -145,16 +153,19 @@ TEST_CASE(
     late_device device;
     device.delay = static_cast<int>(draw_small(0, 4));
     device.can_pin = static_cast<late_device::pins>(draw_small(0, 2));
-    feed_options options{
-        .window_bytes = draw_window(), .pinned_bytes = draw_window(), .threads = static_cast<int>(draw_small(1, 4))};
+    device.copies_late = draw_small(0, 1) == 1;
+    feed_options options{.window_bytes = draw_window(), .threads = static_cast<int>(draw_small(1, 4))};
     options.registers = !one_in(5);
+    if (draw_small(0, 1) == 1) options.most_registered_bytes = draw_window();
     options.ring_bytes = one_in(4) ? 0 : draw(6, 60) * 4096;
     options.keep_registered = one_in(3);
+    options.unregister_later = one_in(3);
+    const bool keeps = options.keep_registered || options.unregister_later;
     std::vector<std::byte> window(static_cast<std::size_t>(draw(6, 60) * 4096));
     if (draw_small(0, 1) == 1) options.device_window = device.window = window;
     {
       late_feed feed(options, device);
-      const int rounds = options.keep_registered ? 2 : 1;
+      const int rounds = keeps ? 2 : 1;
       for (int round = 0; round < rounds; ++round) {
         auto open = to.start();
         late_update late(open, device);
@@ -169,10 +180,10 @@ TEST_CASE(
         progress.check(told, on_disk.tensors().size());
         demand(told.first_bytes + told.registered_bytes + told.ring_bytes + told.host_bytes == told.needed_bytes,
                "bytes that went no way");
-        if (!options.keep_registered) demand(device.pinned.empty(), "pages that are still pinned");
+        if (!keeps) demand(device.pinned.empty(), "pages that are still pinned");
         if (device.can_pin == late_device::pins::none || !options.registers)
           demand(told.registered_bytes == 0, "registered without pins");
-        else if (device.can_pin == late_device::pins::all)
+        else if (device.can_pin == late_device::pins::all && options.keep_registered)
           demand(told.ring_bytes == 0 && (round == 0 || device.pin_calls == pins_before), "pinned again");
         demand(options.ring_bytes > 0 || told.ring_bytes == 0, "a ring without memory");
       }
@@ -182,14 +193,99 @@ TEST_CASE(
   });
 }
 
+TEST_CASE("feed: pages and ring at once: the first batches are pinned, the last ones copied, and pins go in order") {
+  const std::vector<reference::layer> layers = large_model();
+  const reference::checkpoint all = random_checkpoint(layers, 31);
+  const checkpoint_files on_disk(all, 2, 32);
+  std::vector<std::byte> window(1 << 20);
+  for (const bool copies : {false, true})
+    for (const bool later : {false, true})
+      for (const std::int64_t first_bad : {std::int64_t{1} << 30, std::int64_t{3}, std::int64_t{0}}) {
+        engine<host_executor> to(layers);
+        late_device device;
+        device.copies_late = true;
+        device.first_bad_pin = first_bad;
+        // The third pin waits until the ring is in use, and what the ring has is not read before the third pin.
+        const auto is_in_use = [&] {
+          const std::lock_guard guard(device.lock);
+          return device.loads > 1;
+        };
+        device.before_pin = [&](std::int64_t call) {
+          if (call == 2) detail::poll(is_in_use, [] { return true; });
+        };
+        device.may_read = [&] {
+          const std::lock_guard guard(device.lock);
+          return device.pin_calls >= std::min<std::int64_t>(first_bad + 1, 3);
+        };
+        feed_options options{.window_bytes = 4096, .threads = 3, .unregister_later = later, .ring_bytes = 3 * 4608};
+        if (copies) options.device_window = device.window = window;
+        late_feed feed(options, device);
+        auto open = to.start();
+        late_update late(open, device);
+        feed_report told;
+        heard progress;
+        must(feed.send(to.model(), late, on_disk.tensors(), progress, &told));
+        must(open.finish());
+        to.demand_cold(all);
+        progress.check(told, on_disk.tensors().size());
+        for (const std::string& wrong : device.broken) FAIL_CHECK(wrong);
+        CHECK(told.ring_memory_bytes == options.ring_bytes);
+        CHECK(told.ring_bytes > 0);
+        CHECK(told.way() == (first_bad == 0 ? "ring" : "registered and ring"));
+        CHECK(told.first_bytes + told.registered_bytes + told.ring_bytes == told.needed_bytes);
+        // Each file's pages from the first on; not one is unpinned before all are pinned, then in the same order.
+        CHECK(device.pinned.empty() == (!later || first_bad == 0));
+        feed.release();
+        const std::size_t pins = device.steps.size() / 2;
+        CHECK(pins >= static_cast<std::size_t>(std::min<std::int64_t>(first_bad, 2)));
+        CHECK(pins <= static_cast<std::size_t>(first_bad));
+        for (std::size_t i = 0; i < pins; ++i) {
+          CHECK(device.steps[i].first == 'p');
+          CHECK(device.steps[pins + i].first == 'u');
+          CHECK(device.steps[i].second == device.steps[pins + i].second);
+        }
+        CHECK(device.pinned.empty());
+      }
+}
+
+TEST_CASE("feed: no more is pinned at a time than asked for, and a private mapping never") {
+  const std::vector<reference::layer> layers = large_model();
+  const reference::checkpoint all = random_checkpoint(layers, 33);
+  const checkpoint_files on_disk(all, 1, 34);
+  for (const bool is_shared : {true, false})
+    for (const bool keeps : {false, true})
+      for (const std::int64_t most : {std::int64_t{1}, std::int64_t{40000}}) {
+        engine<host_executor> to(layers);
+        late_device device;
+        late_feed feed({.window_bytes = 8192, .most_registered_bytes = most, .keep_registered = keeps, .ring_bytes = 0},
+                       device);
+        std::vector<checkpoint_tensor> tensors(on_disk.tensors().begin(), on_disk.tensors().end());
+        for (checkpoint_tensor& each : tensors) {
+          CHECK(each.is_shared);
+          each.is_shared = is_shared || each.name == "norm.weight";
+        }
+        auto open = to.start();
+        late_update late(open, device);
+        feed_report told;
+        must(feed.send(to.model(), late, tensors, &told));
+        must(open.finish());
+        to.demand_cold(all);
+        CHECK(device.broken.empty());
+        const feed_plan plan = plan_feed(to.model().records(), on_disk.tensors(), 8192);
+        if (!keeps) CHECK(told.peak_registered_bytes <= std::max(most, most_batch_pages(plan)));
+        CHECK(told.way() == (is_shared ? "registered" : "host"));
+        if (!is_shared) CHECK(told.registered_bytes == 0);
+      }
+}
+
 TEST_CASE("feed: a rank needs its slice of a matrix, and a matrix larger than a window is cut") {
   for (const auto split : {reference::cut::column, reference::cut::row}) {
     const std::vector<reference::layer> layers = large_model(4, split);
     const reference::checkpoint all = random_checkpoint(layers, 5);
     const checkpoint_files on_disk(all, 1, 6);
     engine<host_executor> to(layers);
-    const feed_plan plan = plan_feed(to.model().records(), on_disk.tensors(), 16384, 8192);
-    check_plan(plan, 16384, 8192);
+    const feed_plan plan = plan_feed(to.model().records(), on_disk.tensors(), 16384);
+    check_plan(plan, 16384);
     // A quarter of the matrix, and of its 4 x 2 scales the one row, or the one column, that the slice touches.
     const std::int64_t scales = split == reference::cut::column ? 2 * 4 : 4 * 4;
     CHECK(plan.needed_bytes == 512 * 256 / 4 + scales + 7 * 2 + 300 * 40 * 2);
@@ -216,7 +312,7 @@ TEST_CASE("feed: a load that fails in the middle: its status comes back, nothing
       late_device device;
       device.fail_at = at;
       late_feed feed(
-          {.window_bytes = 8192, .pinned_bytes = 4096, .threads = 3, .keep_registered = keeps, .ring_bytes = 0},
+          {.window_bytes = 8192, .threads = 3, .keep_registered = keeps, .ring_bytes = at % 2 == 0 ? 0 : 5 * 9000},
           device);
       auto open = to.start();
       late_update late(open, device);
@@ -308,7 +404,7 @@ TEST_CASE("feed: pages that stay registered: other windows over them are pinned 
   const checkpoint_files on_disk_a(a, 1, 15), on_disk_b(b, 1, 16);
   engine<host_executor> to(layers);
   late_device device;
-  late_feed feed({.window_bytes = 8192, .pinned_bytes = 3 * 4096, .keep_registered = true}, device);
+  late_feed feed({.window_bytes = 8192, .keep_registered = true}, device);
   const auto send = [&](const checkpoint_files& from, std::span<const checkpoint_tensor> tensors) {
     std::vector<std::string_view> names;
     for (const checkpoint_tensor& each : tensors) names.push_back(each.name);
@@ -363,7 +459,7 @@ TEST_CASE("feed: pages that stay registered do so when other pages of their wind
   const std::int64_t kept = feed.kept_bytes();
   device.can_pin = late_device::pins::none;
   const feed_report told = send(on_disk->tensors());
-  CHECK(told.windows == 1);
+  CHECK(told.loads == 1);
   CHECK(told.way() == "ring");
   CHECK(feed.kept_bytes() == kept);
   CHECK(device.pinned.size() == 1);
@@ -402,9 +498,12 @@ TEST_CASE("feed: a device that never reads: an update that ends elsewhere ends t
     engine<host_executor> to(layers);
     late_device device;
     device.is_stuck = true;
-    late_feed feed(
-        {.window_bytes = 4096, .pinned_bytes = 4096, .threads = 2, .registers = !through_ring, .most_wait_seconds = 0},
-        device);
+    late_feed feed({.window_bytes = 4096,
+                    .threads = 2,
+                    .registers = !through_ring,
+                    .ring_bytes = through_ring ? 3 * 4608 : 0,
+                    .most_wait_seconds = 0},
+                   device);
     auto open = to.start();
     late_update late(open, device);
     std::thread other([&] {
@@ -412,7 +511,6 @@ TEST_CASE("feed: a device that never reads: an update that ends elsewhere ends t
       const std::lock_guard guard(device.lock);
       device.open = false;
     });
-    // With the ring's default size a window is a page here too: three slots.
     const status failed = feed.send(to.model(), late, on_disk.tensors());
     other.join();
     CHECK(failed.code == error_code::aborted);

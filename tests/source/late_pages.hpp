@@ -22,10 +22,15 @@ class late_device {
  public:
   enum class pins { all, none, some };
   pins can_pin = pins::all;
+  bool copies_late = false;              ///< when they are asked for, rather than at once
   int delay = 2;                         ///< answers "not yet" before a batch is read
   bool is_stuck = false;                 ///< never reads
   std::vector<std::string> broken = {};  ///< what the feed did wrong
   std::int64_t pin_calls = 0;
+  std::int64_t first_bad_pin = 1 << 30;                 ///< call of `pin` from which on all fail
+  std::function<void(std::int64_t)> before_pin = {};    ///< call
+  std::function<bool()> may_read = {};                  ///< whether anything may be read yet
+  std::vector<std::pair<char, page_range>> steps = {};  ///< 'p'in, 'u'npin
   std::size_t loads = 0;
   std::size_t fail_at = ~std::size_t{0};  ///< load that is refused
   bool open = true;
@@ -37,6 +42,7 @@ class late_device {
   void complain(const std::string& text) { broken.push_back(text); }
 
   bool pin(const page_range& pages) {
+    if (before_pin) before_pin(pin_calls);
     const std::lock_guard guard(lock);
     const auto address = reinterpret_cast<std::uintptr_t>(pages.begin);
     if (address % 4096 != 0 || pages.bytes() % 4096 != 0 || pages.bytes() <= 0)
@@ -44,8 +50,10 @@ class late_device {
     for (const auto& [begin, end] : pinned)
       if (pages.begin < end && begin < pages.end) complain("pages that are pinned already");
     ++pin_calls;
-    if (can_pin == pins::none || (can_pin == pins::some && pin_calls % 3 == 0)) return false;
+    if (can_pin == pins::none || (can_pin == pins::some && pin_calls % 3 == 0) || pin_calls > first_bad_pin)
+      return false;
     pinned[pages.begin] = pages.end;
+    steps.emplace_back('p', pages);
     return true;
   }
   void unpin(const page_range& pages) {
@@ -56,6 +64,7 @@ class late_device {
       for (const piece& part : each.pieces)
         if (overlaps(part.tensor, pages)) complain("unpinned pages that are still to be read");
     pinned.erase(at);
+    steps.emplace_back('u', pages);
   }
   /// Whether pinned pages, or the ring, hold this range.
   bool is_pinned(const std::byte* begin, const std::byte* end) const {
@@ -79,6 +88,11 @@ class late_device {
     std::vector<piece> pieces = {};
   };
   std::deque<late_load> queue = {};
+  struct late_copy {
+    std::vector<copy_run> runs = {};
+    std::byte* to = nullptr;
+  };
+  std::map<std::size_t, late_copy> copies = {};  ///< by batch
   std::size_t noted = 0;
   std::map<std::size_t, int> asked = {};
   std::function<status(std::span<const piece>)> read = {};
@@ -87,13 +101,32 @@ class late_device {
 
   /// Reads what was loaded up to this batch, in order. Under the lock.
   void complete(std::size_t batch) {
+    while (!copies.empty() && copies.begin()->first <= batch) {
+      copy(copies.begin()->second);
+      copies.erase(copies.begin());
+    }
     while (!queue.empty() && queue.front().batch <= batch) {
       const status result = read(queue.front().pieces);
       if (!result.ok()) complain(result.message());
       queue.pop_front();
     }
   }
+  void copy(const late_copy& what) {
+    for (const copy_run& run : what.runs) {
+      if (!lies_in_one(run.from, run.from + (run.rows - 1) * run.row_stride_bytes + run.row_bytes))
+        complain("a copy from two ranges that were pinned apart");
+      for (std::int64_t row = 0; row < run.rows; ++row) {
+        const std::byte* from = run.from + row * run.row_stride_bytes;
+        std::byte* target = what.to + run.slot_offset + row * run.row_bytes;
+        if (!is_pinned(from, from + run.row_bytes)) complain("a copy from memory that is not pinned");
+        if (target < window.data() || target + run.row_bytes > window.data() + window.size())
+          complain("a copy beyond the lent window");
+        std::memcpy(target, from, static_cast<std::size_t>(run.row_bytes));
+      }
+    }
+  }
   bool ask(std::size_t batch) {
+    if (may_read && !may_read()) return false;
     const std::lock_guard guard(lock);
     if (batch >= noted) complain("asked for a batch that was not noted");
     if (is_stuck || ++asked[batch] <= delay) return false;
@@ -129,20 +162,13 @@ class late_pages {
   void unpin(const page_range& pages) { on_->unpin(pages); }
   status copy(std::size_t batch, std::span<const copy_run> runs, std::byte* to, std::int64_t after, event_ref* ready) {
     const std::lock_guard guard(on_->lock);
-    if (after >= 0) on_->complete(static_cast<std::size_t>(after));
+    if (after >= 0 && !on_->copies_late) on_->complete(static_cast<std::size_t>(after));
     if (after >= static_cast<std::int64_t>(batch)) on_->complain("a copy behind a later batch");
-    for (const copy_run& run : runs) {
-      if (!on_->lies_in_one(run.from, run.from + (run.rows - 1) * run.row_stride_bytes + run.row_bytes))
-        on_->complain("a copy from two ranges that were pinned apart");
-      for (std::int64_t row = 0; row < run.rows; ++row) {
-        const std::byte* from = run.from + row * run.row_stride_bytes;
-        std::byte* target = to + run.slot_offset + row * run.row_bytes;
-        if (!on_->is_pinned(from, from + run.row_bytes)) on_->complain("a copy from memory that is not pinned");
-        if (target < on_->window.data() || target + run.row_bytes > on_->window.data() + on_->window.size())
-          on_->complain("a copy beyond the lent window");
-        std::memcpy(target, from, static_cast<std::size_t>(run.row_bytes));
-      }
-    }
+    late_device::late_copy late{{runs.begin(), runs.end()}, to};
+    if (on_->copies_late)
+      on_->copies[batch] = std::move(late);
+    else
+      on_->copy(late);
     *ready = {on_};
     return {};
   }
@@ -154,7 +180,7 @@ class late_pages {
   bool is_read(std::size_t batch) { return on_->ask(batch); }
   bool is_landed(std::size_t batch) { return on_->ask(batch); }
   std::byte* take_pinned(std::int64_t bytes) {
-    ring_ = std::make_unique<std::byte[]>(static_cast<std::size_t>(bytes));
+    ring_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(bytes));
     on_->ring = ring_.get();
     on_->ring_bytes = bytes;
     return ring_.get();

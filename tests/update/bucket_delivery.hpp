@@ -130,7 +130,7 @@ class placed_bucket {
       if (!bytes.empty()) std::memcpy(block.data() + of.places[i], bytes.data(), bytes.size());
       const auto place = bucket_base + static_cast<std::uintptr_t>(of.places[i]);
       tensor_ref tensor{bytes.empty() ? nullptr : reinterpret_cast<const void*>(place), each.type, each.extents, each.strides, at.memory};
-      pieces_.push_back({.name = each.name, .tensor = tensor, .part = each.part});
+      pieces_.push_back({.name = each.name, .tensor = tensor, .part = each.part, .form = each.form});
     }
     memory.write(const_cast<std::byte*>(data_), block.data(), of.bytes);
   }

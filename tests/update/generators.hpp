@@ -169,6 +169,7 @@ struct parcel {
   shape extents = {};
   shape strides = {};
   std::vector<std::byte> bytes = {};
+  load_form form = load_form::checkpoint;
 };
 
 /// Cuts a part out of a tensor and packs it densely, transposed, with a gap between rows, or with every element apart.

@@ -36,9 +36,22 @@ class bucket_run {
     for (const auto& [name, value] : all) {
       if (left_out.contains(name)) continue;
       if (count++ % 3 == 0) made.emplace_back();
-      made.back().add(whole_parcel(name, value), 16);
+      parcel one = whole_parcel(name, value);
+      if (name == runtime_name) one.form = load_form::runtime;
+      made.back().add(one, 16);
     }
     return made;
+  }
+  /// With the input scales of `mlp` once more, as the engine keeps them.
+  static constexpr const char* runtime_name = "mlp.input_scale";
+  static reference::checkpoint with_runtime(reference::checkpoint all) {
+    std::vector<float> values;
+    for (const char* name : {"mlp.gate.input_scale", "mlp.up.input_scale"}) {
+      values.emplace_back();
+      std::memcpy(&values.back(), all.at(name).bytes.data(), sizeof(float));
+    }
+    all[runtime_name] = tensor_of<float>(dtype::fp32, {2}, values);
+    return all;
   }
 
   status start(start_options options = {}) {
@@ -126,10 +139,41 @@ TEST_CASE_TEMPLATE_DEFINE("buckets: replays of a model of everything", Executor,
     }
     run.must_update(run.checkpoint(2));
     run.demand_replayed(true);
+    // A plan is for one mode.
+    run.left_out.clear();
+    for (const update_mode other : {mode, mode == update_mode::swap ? update_mode::direct : update_mode::swap}) {
+      run.mode = other;
+      run.must_update(run.checkpoint(1));
+      run.demand_bytes(run.checkpoint(1));
+      run.demand_replayed(false);
+    }
   }
 }
 
-TEST_CASE_TEMPLATE_DEFINE("buckets: what may have changed kept values drops the plan", Executor, replay_dropped) {
+TEST_CASE_TEMPLATE_DEFINE("buckets: tensors in runtime form replay, too", Executor, replay_runtime) {
+  for (const update_mode mode : {update_mode::direct, update_mode::swap}) {
+    CAPTURE(name_of(mode));
+    bucket_run<Executor> run(mode);
+    run.left_out = {"mlp.gate.input_scale", "mlp.up.input_scale"};
+    for (std::uint64_t i = 0; i < 3; ++i) {
+      const auto all = run.with_runtime(run.checkpoint(i));
+      run.must_update(all);
+      run.demand_bytes(all);
+      CHECK((run.open.report().replayed_buckets > 0) == (i > 0));
+    }
+    must(run.start());  // a replay that ends without success
+    must(run.send(run.with_runtime(run.checkpoint(3))));
+    must(run.open.abort());
+    const status without = run.update_once(run.checkpoint(1));
+    CHECK_MESSAGE(without.code == (mode == update_mode::direct ? error_code::incomplete : error_code::ok), without.message());
+    must(run.open.abort());
+    const auto all = run.with_runtime(run.checkpoint(2));
+    run.must_update(all);
+    run.demand_bytes(all);
+  }
+}
+
+TEST_CASE_TEMPLATE_DEFINE("buckets: a plan serves a live model, and no other", Executor, replay_dropped) {
   const auto names = mixed_engine<Executor>::kept_names();
   for (const update_mode mode : {update_mode::direct, update_mode::swap}) {
     CAPTURE(name_of(mode));
@@ -163,13 +207,16 @@ TEST_CASE_TEMPLATE_DEFINE("buckets: what may have changed kept values drops the 
       must(run.engine->model().rollback());
       run.left_out = names;
       run.must_update(run.checkpoint(2));
-      run.demand_replayed(false);
+      auto logical = run.checkpoint(2);
+      for (const std::string& name : names) logical[name] = run.checkpoint(0).at(name);
+      run.demand_bytes(logical);
+      run.demand_replayed(true);
     }
     with_plan(1);
     must(run.engine->model().sleep());
     must(run.engine->model().wake());
     run.engine->poison_gaps();
-    run.must_update(run.checkpoint(2));  // the kept values were saved
+    run.must_update(run.checkpoint(2));  // the kept values were saved, and an undefined model follows no plan
     run.demand_replayed(false);
     run.must_update(run.checkpoint(3));
     run.demand_replayed(true);

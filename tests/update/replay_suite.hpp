@@ -243,6 +243,35 @@ TEST_CASE_TEMPLATE_DEFINE("buckets: any difference in the middle of a replay", E
   });
 }
 
+TEST_CASE_TEMPLATE_DEFINE("buckets: what was converted on its way is not converted again, and needs no other bucket", Executor, replay_fused) {
+  if (!makes_plans()) return;
+  engine<Executor> tested({linear("w", 4, 16), plain("norm.weight", {7})});
+  const auto a = random_checkpoint(tested.layers(), 1), b = other_bytes(a, 2);
+  for (const bool apart : {false, true}) {  // the scale in an earlier bucket
+    std::vector<test_bucket> buckets(apart ? 3 : 2);
+    buckets[0].add(whole_parcel("w.weight_scale_inv", a.at("w.weight_scale_inv")), 16);
+    buckets[apart ? 1 : 0].add(whole_parcel("w.weight", a.at("w.weight")), 16);
+    buckets.back().add(whole_parcel("norm.weight", a.at("norm.weight")), 16);
+    const auto update_to = [&](const reference::checkpoint& all, bool backwards, bool leaves) {
+      update<Executor> open = tested.start();
+      for (std::size_t i = 0; i < buckets.size(); ++i) {
+        const placed_bucket<Executor> placed(tested.memory(), buckets[backwards ? buckets.size() - 1 - i : i], all, 0);
+        must(leaves && i + 1 == buckets.size() ? open.load(placed.pieces()) : open.load(placed.get()));
+      }
+      must(open.finish());
+      tested.demand_cold(all);
+      CHECK(open.report().fused_rows == (apart ? 0 : 4));
+      CHECK(open.report().converted_rows == 4);
+      tested.memory().drop_sources();
+      return open.report().replayed_buckets;
+    };
+    CHECK(update_to(a, false, false) == 0);
+    CHECK(update_to(b, true, false) == static_cast<std::int64_t>(buckets.size()));
+    CHECK(update_to(a, false, true) == static_cast<std::int64_t>(buckets.size()) - 1);
+    CHECK(update_to(b, false, false) == static_cast<std::int64_t>(buckets.size()));
+  }
+}
+
 TEST_CASE_TEMPLATE_DEFINE("buckets: what lies outside the block is refused", Executor, replay_outside) {
   engine<Executor> tested(small_model());
   const auto all = random_checkpoint(tested.layers(), 1);

@@ -26,8 +26,7 @@ struct block_units {
   std::uint32_t first_units[most_indexed];
   std::uint32_t indexed;
   std::uint32_t stride;
-  std::uint32_t near;       ///< the dealer's: where in the index the unit requested last was found
-  std::uint32_t requested;  ///< its slot; `none`: published
+  std::uint32_t near;  ///< the dealer's: where in the index the unit dealt last was found
 
   __device__ const Task& task(std::uint32_t k) const { return *reinterpret_cast<const Task*>(tasks[k % slots]); }
   __device__ std::uint32_t index(std::uint32_t k) const { return indices[k % slots]; }
@@ -42,26 +41,28 @@ struct block_units {
     indexed = count;
     stride = apart;
     near = 0;
-    requested = none;
   }
 };
 
-/// Deals units to a block: the first by its number, the others by the launch's counter, asked one more ahead. All of it
-/// by one warp, which never waits for a task's words: they are requested behind a barrier and published before the next.
-/// What can lie in shared memory does: the block's registers are all in use.
+/// Deals units to a block, all of it by one warp: the first ones by its number, the others by the launch's counter, asked
+/// one ahead. A unit that was dealt is seen by the block behind a barrier.
 template <class Task>
 class block_dealer {
   using units = block_units<Task>;
 
  public:
-  __device__ block_dealer(const work<Task>& todo, units& to) : todo_(todo), to_(to), next_(blockIdx.x) {}
+  static constexpr std::uint32_t first_units = 3;  ///< of a block, that need no counter
 
-  /// Requests the block's next unit, its k-th.
-  __device__ void request(std::uint32_t k) {
-    static_assert(sizeof(Task) <= 32 * sizeof(std::uint32_t), "a word a lane");
+  __device__ block_dealer(const work<Task>& todo, units& to) : todo_(todo), to_(to) { ask(); }
+
+  /// Writes unit k of the block to its slot; k goes up by one with each call.
+  __device__ void deal(std::uint32_t k) {
     const std::uint32_t lane = threadIdx.x % 32, slot = k % units::slots;
-    const std::uint32_t unit = __shfl_sync(0xFFFFFFFFU, next_, 0);
-    if (lane == 0) next_ = gridDim.x + atomicAdd(&todo_.gate.counters[counter::dealt], 1U);
+    std::uint32_t unit = blockIdx.x + k * gridDim.x;
+    if (k >= first_units) {
+      unit = first_units * gridDim.x + __shfl_sync(0xFFFFFFFFU, next_, 0);
+      ask();
+    }
     std::uint32_t index = units::none;
     if (unit < todo_.units) {
       const Task* tasks = todo_.first();
@@ -75,30 +76,25 @@ class block_dealer {
         first_unit = tasks[task].first_unit;
       }
       index = unit - first_unit;
-      if (lane < sizeof(Task) / 4) word_ = reinterpret_cast<const std::uint32_t*>(tasks + task)[lane];
+      const auto* words = reinterpret_cast<const std::uint32_t*>(tasks + task);
+      for (std::uint32_t i = lane; i < sizeof(Task) / 4; i += 32)
+        reinterpret_cast<std::uint32_t*>(to_.tasks[slot])[i] = words[i];
+      shift_source(todo_, *reinterpret_cast<Task*>(to_.tasks[slot]));
       __syncwarp();
       if (lane == 0) to_.near = near;
     }
     if (lane == 0) to_.indices[slot] = index;
-    if (lane == 0) to_.requested = slot;
     __syncwarp();
-  }
-
-  /// Writes what was requested to its slot.
-  __device__ void publish() {
-    const std::uint32_t lane = threadIdx.x % 32, slot = to_.requested;
-    if (slot == units::none) return;
-    if (lane < sizeof(Task) / 4) reinterpret_cast<std::uint32_t*>(to_.tasks[slot])[lane] = word_;
-    shift_source(todo_, *reinterpret_cast<Task*>(to_.tasks[slot]));
-    __syncwarp();
-    if (lane == 0) to_.requested = units::none;
   }
 
  private:
+  __device__ void ask() {
+    if (threadIdx.x == 0) next_ = atomicAdd(&todo_.gate.counters[counter::dealt], 1U);
+  }
+
   const work<Task>& todo_;
   units& to_;
-  std::uint32_t next_;      ///< lane 0: the unit that comes next
-  std::uint32_t word_ = 0;  ///< of the task, one a lane
+  std::uint32_t next_ = 0;  ///< thread 0: what the counter says
 };
 
 }  // namespace kernel

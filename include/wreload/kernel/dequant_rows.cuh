@@ -333,10 +333,7 @@ __global__ void __launch_bounds__(tuning::dequant_rows::block_threads, tuning::d
     units.index_tasks(todo);
     __syncthreads();
     if (deals)
-      for (std::uint32_t k = 0; k < 3; ++k) {
-        dealer.request(k);
-        dealer.publish();
-      }
+      for (std::uint32_t k = 0; k < dealer.first_units; ++k) dealer.deal(k);
     __syncthreads();
     using work_on = dequantiser<Stored, Runtime, Scale>;
     const work_on block(units, blocks);
@@ -353,9 +350,8 @@ __global__ void __launch_bounds__(tuning::dequant_rows::block_threads, tuning::d
         if (more) block.begin(next, now.unit + 1);
       }
       if (more) block.fetch(next);
-      if (deals) dealer.publish();
       __syncthreads();  // all of `now` is read
-      if (!in_unit && deals) dealer.request(now.unit + 3);  // to the slot that was stored from before the last barrier
+      if (!in_unit && deals) dealer.deal(now.unit + 3);  // to the slot that was stored from before the last barrier
       block.store(now);
       now = next;
     }

@@ -31,6 +31,7 @@ struct checkpoint_tensor {
   tensor_ref tensor;              ///< row-major, in the mapping of its file
   int file = 0;                   ///< position in `checkpoint::file`
   std::int64_t offset_bytes = 0;  ///< from the start of the file's data section
+  bool is_shared = true;          ///< the mapping: see `mapped_file`
 };
 
 namespace detail {
@@ -115,7 +116,8 @@ class checkpoint {
       if (status result = files_.back().open(path, mapping_); !result.ok()) return result;
       const auto entries = files_.back().entries();
       for (std::size_t i = 0; i < entries.size(); ++i)
-        tensors_.push_back({entries[i].name, files_.back().tensor(i), file, entries[i].begin});
+        tensors_.push_back({entries[i].name, files_.back().tensor(i), file, entries[i].begin,
+                            files_.back().is_shared()});
     }
     by_name_.resize(tensors_.size());
     std::iota(by_name_.begin(), by_name_.end(), 0U);

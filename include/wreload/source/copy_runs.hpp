@@ -2,13 +2,15 @@
 /// `copy_run`: what brings the pieces of a batch into one slot of memory.
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <thread>
 #include <vector>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #include "feed_plan.hpp"
 
@@ -40,10 +42,36 @@ void for_each_copy(std::span<const feed_piece> pieces, Visit&& visit) {
 
 namespace detail {
 
+/// Copies bytes that this core does not read again: past its cache, which saves reading the target first.
+inline void copy_past_cache(std::byte* to, const std::byte* from, std::int64_t bytes) {
+#if defined(__SSE2__)
+  constexpr std::int64_t line = 64;
+  const auto head = static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(to) % line);
+  if (bytes >= head + line) {
+    std::memcpy(to, from, static_cast<std::size_t>(head));
+    std::int64_t at = head;
+    for (; at + line <= bytes; at += line) {
+      __m128i part[4];
+      for (int i = 0; i < 4; ++i) part[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at) + i);
+      for (int i = 0; i < 4; ++i) _mm_stream_si128(reinterpret_cast<__m128i*>(to + at) + i, part[i]);
+    }
+    _mm_sfence();
+    to += at;
+    from += at;
+    bytes -= at;
+  }
+#endif
+  std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
 inline void copy_rows(const copy_run& run, std::byte* to) {
   for (std::int64_t row = 0; row < run.rows; ++row)
     std::memcpy(to + row * run.row_bytes, run.from + row * run.row_stride_bytes,
                 static_cast<std::size_t>(run.row_bytes));
+}
+inline void copy_rows_past_cache(const copy_run& run, std::byte* to) {
+  for (std::int64_t row = 0; row < run.rows; ++row)
+    copy_past_cache(to + row * run.row_bytes, run.from + row * run.row_stride_bytes, run.row_bytes);
 }
 
 /// Appends a run, cut where one page range of the batch ends and the next begins: ranges are pinned apart, and a copy
@@ -51,9 +79,8 @@ inline void copy_rows(const copy_run& run, std::byte* to) {
 inline void append_within_ranges(const feed_plan& plan, const feed_batch& batch, copy_run run,
                                  std::vector<copy_run>& to) {
   const auto end_of_range = [&](const std::byte* from) {
-    for (std::size_t w = batch.first_window; w <= batch.last_window; ++w)
-      for (const page_range& each : plan.ranges_of(plan.windows[w]))
-        if (each.begin <= from && from < each.end) return each.end;
+    for (const page_range& each : plan.ranges_of(batch))
+      if (each.begin <= from && from < each.end) return each.end;
     return from + 1;  // not of this plan's
   };
   while (run.rows > 0) {
@@ -95,17 +122,6 @@ inline void append_in_chunks(copy_run run, std::int64_t chunk_bytes, std::vector
     run.slot_offset += part.rows * run.row_bytes;
     run.rows -= part.rows;
   }
-}
-
-/// Copies runs to a slot, on several threads.
-inline void copy_in_threads(std::span<const copy_run> runs, std::byte* slot, int threads) {
-  std::atomic<std::size_t> next = 0;
-  const auto work = [&] {
-    for (std::size_t i = next++; i < runs.size(); i = next++) copy_rows(runs[i], slot + runs[i].slot_offset);
-  };
-  std::vector<std::jthread> others;
-  for (int i = 1; i < threads && static_cast<std::size_t>(i) < runs.size(); ++i) others.emplace_back(work);
-  work();
 }
 
 }  // namespace detail

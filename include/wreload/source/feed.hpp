@@ -6,8 +6,10 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,8 +17,9 @@
 #include "copy_runs.hpp"
 #include "feed_options.hpp"
 #include "feed_plan.hpp"
-#include "pinned_windows.hpp"
+#include "pinned_ranges.hpp"
 #include "plan_feed.hpp"
+#include "ready_batches.hpp"
 
 namespace wreload {
 
@@ -24,8 +27,8 @@ namespace wreload {
 /// `is_read` are called.
 ///
 ///   reads_mappings       the executor reads any host memory at once: nothing else is called
-///   prepare(batches)     a send of so many batches begins
-///   enter_thread()       the calling thread is going to pin
+///   prepare(batches)     a send of so many batches begins; they are numbered as they are issued
+///   enter_thread()       the calling thread is going to pin, or to ask
 ///   pin(pages)           pins pages of a read-only file mapping so that the device reads them at their address; false
 ///                        where that is not possible
 ///   unpin(pages)         Requires: nothing reads them any more
@@ -54,17 +57,27 @@ concept feeding_device = requires(T& device, page_range pages, std::int64_t byte
 
 /// Sends checkpoints to open updates. Owns what it has pinned and its ring, if it has one; one thread at a time.
 ///
-/// The bytes that this rank needs go in windows: some threads pin the pages of the mapped files, the calling thread
-/// loads from them as soon as they are pinned (kernels read them across PCIe, or the copy engine brings them to a lent
-/// device window), and the threads unpin them behind. So pinning, crossing and conversion overlap.
+/// The bytes that this rank needs go in batches, two ways at once. One thread pins the pages of the mapped files, from
+/// the first batch on; others copy batches to a pinned ring, from the last one on. The calling thread loads what is
+/// ready, in whatever order (kernels read it across PCIe, or the copy engine brings it to a lent device window). So
+/// pinning, copying, crossing and conversion overlap. `ready_batches` says more.
+///
+/// Memory: the ring (`feed_options::ring_bytes`) is taken when the feed is made, and given back at its end
 template <feeding_device Device>
 class basic_feed {
  public:
-  static constexpr int slots = 3;  ///< of the ring and of the device window
+  static constexpr int least_slots = 3;  ///< of the ring and of the device window
+  static constexpr int most_slots = 16;
+  static constexpr std::size_t most_in_flight = 4;  ///< batches that are issued and not read: so that the ring's, which
+                                                    ///< go first, have few before them
 
   template <class... Args>
   explicit basic_feed(const feed_options& options, Args&&... args)
-      : options_(options), device_(std::forward<Args>(args)...) {}
+      : options_(options), device_(std::forward<Args>(args)...) {
+    if constexpr (!Device::reads_mappings)
+      if (options.ring.empty() && options.ring_bytes > 0 && !(options.registers && options.already_pinned))
+        own_ring_ = device_.take_pinned(options.ring_bytes);
+  }
   basic_feed(const basic_feed&) = delete;  // owns pins
   basic_feed& operator=(const basic_feed&) = delete;
   ~basic_feed() {
@@ -79,9 +92,9 @@ class basic_feed {
   ///
   /// Waits until the device has read the files. The update stays the caller's to finish or abort.
   /// Errors:  those of `load`, as they are; `aborted` where another thread ended the update. Before it returns, nothing
-  ///          reads the files any more and nothing is pinned, but for `keep_registered`, and for what the device still
+  ///          reads the files any more and nothing is pinned, but for `keep_registered` and `unregister_later`, and for what the device still
   ///          has not read after `most_wait_seconds`: that stays pinned until `release`
-  /// Host:    memory for the plan; and `threads` threads while it runs
+  /// Host:    memory for the plan; and `threads` + 1 threads while it runs
   template <class Model, class Update, class Progress>
   status send(const Model& model, Update& update, std::span<const checkpoint_tensor> tensors, Progress&& progress,
               feed_report* report = nullptr) {
@@ -89,7 +102,7 @@ class basic_feed {
     feed_report told;
     status result = send_all(model.records(), update, tensors, progress, told);
     told.seconds = now() - began;
-    told.ring_memory_bytes = own_ring_bytes_;
+    told.ring_memory_bytes = own_ring_ == nullptr ? 0 : options_.ring_bytes;
     if (report != nullptr) *report = told;
     return result;
   }
@@ -117,9 +130,6 @@ class basic_feed {
   Device& device() { return device_; }
 
  private:
-  static constexpr std::size_t none = ~std::size_t{0};
-  static constexpr std::int64_t chunk_bytes = std::int64_t{2} << 20;  ///< that a thread copies to the ring at a time
-
   static double now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   }
@@ -128,7 +138,7 @@ class basic_feed {
   std::int64_t window_bytes() const {
     std::int64_t most = options_.window_bytes;
     const auto fit = [&](std::int64_t memory) {
-      if (memory > 0) most = std::min(most, memory / slots - 2 * detail::slot_alignment);
+      if (memory > 0) most = std::min(most, memory / least_slots - 2 * detail::slot_alignment);
     };
     if constexpr (!Device::reads_mappings) {
       fit(static_cast<std::int64_t>(options_.device_window.size()));
@@ -166,15 +176,13 @@ class basic_feed {
   template <class Update, class Progress>
   status send_all(const registry& records, Update& update, std::span<const checkpoint_tensor> tensors,
                   Progress& progress, feed_report& told) {
-    const std::int64_t window = window_bytes();
-    const feed_plan plan = plan_feed(records, tensors, window, std::max(options_.pinned_bytes, window / 8));
+    const feed_plan plan = plan_feed(records, tensors, window_bytes());
     for (const std::span<std::byte> lent : {options_.device_window, options_.ring})
-      if (!lent.empty() && static_cast<std::int64_t>(lent.size()) < slots * plan.slot_bytes)
-        return refuse(error_code::bad_argument, "lent memory", std::to_string(slots * plan.slot_bytes) + " bytes",
+      if (!lent.empty() && static_cast<std::int64_t>(lent.size()) < least_slots * plan.slot_bytes)
+        return refuse(error_code::bad_argument, "lent memory", std::to_string(least_slots * plan.slot_bytes) + " bytes",
                       std::to_string(lent.size()));
     told.needed_bytes = plan.needed_bytes;
     told.skipped_bytes = plan.skipped_bytes;
-    told.windows = static_cast<std::int64_t>(plan.windows.size());
     sending<Update, Progress> out{update, progress, told, tensors, plan};
     out.done.total_bytes = plan.needed_bytes;
     out.done.total_tensors = static_cast<std::int64_t>(tensors.size());
@@ -242,115 +250,113 @@ class basic_feed {
     return out.load(out.plan.pieces_of(batch), ready);
   }
 
+  static std::int64_t slots_of(std::int64_t memory_bytes, const feed_plan& plan) {
+    return std::min<std::int64_t>(memory_bytes / plan.slot_bytes, most_slots);
+  }
+
+  typename detail::ready_batches<Device>::settings settings_for(const feed_plan& plan) const {
+    // A few cores are left to the thread that loads, the one that pins, and the engine.
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    const std::int64_t ring_bytes = options_.ring.empty() ? options_.ring_bytes : std::ssize(options_.ring);
+    std::byte* const ring = options_.ring.empty() ? own_ring_ : options_.ring.data();
+    return {.are_pinned = options_.registers && options_.already_pinned,
+            .pins = options_.registers,
+            .pins_all = options_.keep_registered,
+            .unpins = !options_.keep_registered && !options_.unregister_later,
+            .most_pinned_bytes =
+                options_.keep_registered ? std::numeric_limits<std::int64_t>::max() : options_.most_registered_bytes,
+            .ring = ring,
+            .slots = ring == nullptr ? 0 : static_cast<std::size_t>(slots_of(ring_bytes, plan)),
+            .threads = options_.threads > 0 ? options_.threads : std::clamp(cores - 3, 1, 12),
+            .chunk_bytes = std::clamp(plan.slot_bytes / 16, detail::page_bytes, std::int64_t{2} << 20)};
+  }
+
   template <class Sending>
   status send_batches(Sending& out) {
     const feed_plan& plan = out.plan;
     if (plan.batches.empty()) return {};
     if (status failed = device_.prepare(plan.batches.size()); !failed.ok()) return failed;
-    ring_user_.assign(slots, none);
-    const bool pins = options_.registers && !options_.already_pinned;
-    detail::pinned_windows<Device> windows(device_, plan, kept_, options_.keep_registered);
-    if (pins) windows.start(std::max(static_cast<std::size_t>(std::max(options_.threads, 1)), plan.most_windows));
-    std::size_t issued = 0;
+    detail::pinned_ranges<Device> ranges(device_, plan, kept_);
+    detail::ready_batches<Device> ready(device_, plan, ranges, settings_for(plan));
+    const auto is_open = [&] { return out.update.is_open(); };
+    std::size_t turn = 0;
     status result;
-    for (; issued < plan.batches.size() && result.ok(); ++issued) {
-      const feed_batch& batch = plan.batches[issued];
-      bool pinned = options_.registers && options_.already_pinned;
+    for (; turn < plan.batches.size() && result.ok(); ++turn) {
+      const auto has_room = [&] { return turn < most_in_flight || device_.is_read(turn - most_in_flight); };
+      const bool may_issue = detail::poll(has_room, is_open);
       const double began = now();
-      if (pins && !windows.wait(
-                      batch, [&] { return out.update.is_open(); }, &pinned)) {
+      const detail::ready_batch next = may_issue ? ready.next(is_open) : detail::ready_batch{};
+      out.told.waiting_seconds += now() - began;
+      if (next.how == detail::ready_batch::way::none) {
         result = ended();
         break;
       }
-      out.told.waiting_seconds += now() - began;
-      result = pinned ? send_pinned(out, issued) : send_through_ring(out, issued);
+      result = send_batch(out, next, turn);
       // Also behind a load that failed: some of it may be under way.
-      const status noted = device_.note(issued, out.update.flush());
+      const status noted = device_.note(turn, out.update.flush());
       if (result.ok()) result = noted;
-      if (pins) windows.release(issued);
+      ready.issued(next.batch, turn);
     }
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(options_.most_wait_seconds);
     const auto may_wait = [&] { return std::chrono::steady_clock::now() < end; };
-    if (issued > 0)
-      detail::poll([&] { return device_.is_read(issued - 1) && device_.is_landed(issued - 1); }, may_wait);
-    if (pins) windows.stop(std::chrono::seconds(issued > 0 ? options_.most_wait_seconds : 0));
-    out.told.peak_registered_bytes = windows.peak_bytes();
+    if (turn > 0) detail::poll([&] { return device_.is_read(turn - 1) && device_.is_landed(turn - 1); }, may_wait);
+    ready.stop(std::chrono::seconds(turn > 0 ? options_.most_wait_seconds : 0));
+    out.told.peak_registered_bytes = ranges.peak_bytes();
+    out.told.registering_seconds = ranges.pinning_seconds();
+    out.told.unregistering_seconds = ranges.unpinning_seconds();
     return result;
   }
 
   template <class Sending>
-  status send_pinned(Sending& out, std::size_t index) {
-    const feed_batch& batch = out.plan.batches[index];
-    out.told.registered_bytes += batch.bytes;
-    if (options_.device_window.empty()) return load_mapped(out, batch, memory_kind::pinned);
-    runs_.clear();
-    for_each_copy(out.plan.pieces_of(batch),
-                  [&](const copy_run& run) { detail::append_within_ranges(out.plan, batch, run, runs_); });
-    return send_to_device(out, index);
-  }
-
-  template <class Sending>
-  status send_through_ring(Sending& out, std::size_t index) {
+  status send_batch(Sending& out, const detail::ready_batch& next, std::size_t turn) {
+    using way = detail::ready_batch::way;
     const feed_plan& plan = out.plan;
-    const feed_batch& batch = plan.batches[index];
-    std::byte* ring = ring_memory(plan.slot_bytes);
-    const std::size_t slot = ring == nullptr ? 0 : ring_turn_++ % slots;
-    if (ring == nullptr && heap_.size() < static_cast<std::size_t>(plan.slot_bytes))
-      heap_.resize(static_cast<std::size_t>(plan.slot_bytes));
-    std::byte* to = ring == nullptr ? heap_.data() : ring + static_cast<std::int64_t>(slot) * plan.slot_bytes;
-    const double began = now();
-    const auto is_free = [&] { return ring_user_[slot] == none || device_.is_read(ring_user_[slot]); };
-    if (ring != nullptr && !detail::poll(is_free, [&] { return out.update.is_open(); })) return ended();
+    const feed_batch& batch = plan.batches[next.batch];
+    const bool copies = !options_.device_window.empty();
     runs_.clear();
-    for_each_copy(plan.pieces_of(batch),
-                  [&](const copy_run& run) { detail::append_in_chunks(run, chunk_bytes, runs_); });
-    detail::copy_in_threads(runs_, to, options_.threads);
-    out.told.waiting_seconds += now() - began;
-    if (ring == nullptr) {
-      out.told.host_bytes += batch.bytes;
-      return load_copy(out, batch, to, memory_kind::pageable, {});
+    if (next.how == way::pinned) {
+      out.told.registered_bytes += batch.bytes;
+      if (!copies) return load_mapped(out, batch, memory_kind::pinned);
+      for_each_copy(plan.pieces_of(batch),
+                    [&](const copy_run& run) { detail::append_within_ranges(plan, batch, run, runs_); });
+      return send_to_device(out, batch, turn);
     }
-    ring_user_[slot] = index;
-    out.told.ring_bytes += batch.bytes;
-    if (options_.device_window.empty()) return load_copy(out, batch, to, memory_kind::pinned, {});
-    runs_.clear();
-    for_each_copy(plan.pieces_of(batch), [&](const copy_run& run) {
-      const std::int64_t bytes = run.rows * run.row_bytes;
-      runs_.push_back({to + run.slot_offset, run.slot_offset, 1, bytes, bytes});
-    });
-    return send_to_device(out, index);
+    if (next.how == way::ring) {
+      out.told.ring_bytes += batch.bytes;
+      if (!copies) return load_copy(out, batch, next.slot, memory_kind::pinned, {});
+      for_each_copy(plan.pieces_of(batch), [&](const copy_run& run) {
+        const std::int64_t bytes = run.rows * run.row_bytes;
+        runs_.push_back({next.slot + run.slot_offset, run.slot_offset, 1, bytes, bytes});
+      });
+      return send_to_device(out, batch, turn);
+    }
+    // Copied, since some of the pages may still be pinned.
+    out.told.host_bytes += batch.bytes;
+    heap_.resize(static_cast<std::size_t>(plan.slot_bytes));
+    for_each_copy(plan.pieces_of(batch),
+                  [&](const copy_run& run) { detail::copy_rows(run, heap_.data() + run.slot_offset); });
+    return load_copy(out, batch, heap_.data(), memory_kind::pageable, {});
   }
 
   /// Copies `runs_` to a slot of the device window, and loads from there.
   template <class Sending>
-  status send_to_device(Sending& out, std::size_t index) {
-    std::byte* slot = options_.device_window.data() + static_cast<std::int64_t>(index % slots) * out.plan.slot_bytes;
-    const auto after = static_cast<std::int64_t>(index) - slots;
+  status send_to_device(Sending& out, const feed_batch& batch, std::size_t turn) {
+    const std::int64_t slots = slots_of(std::ssize(options_.device_window), out.plan);
+    const auto number = static_cast<std::int64_t>(turn);
+    std::byte* slot = options_.device_window.data() + number % slots * out.plan.slot_bytes;
     event_ref ready;
-    if (status failed = device_.copy(index, runs_, slot, after, &ready); !failed.ok()) return failed;
-    return load_copy(out, out.plan.batches[index], slot, memory_kind::device, ready);
-  }
-
-  /// The ring, taken once; null where there is none.
-  std::byte* ring_memory(std::int64_t slot_bytes) {
-    const std::int64_t bytes = slots * slot_bytes;
-    if (!options_.ring.empty()) return options_.ring.data();
-    if (own_ring_ == nullptr && options_.ring_bytes >= bytes) {
-      own_ring_ = device_.take_pinned(bytes);
-      own_ring_bytes_ = own_ring_ == nullptr ? 0 : bytes;
-    }
-    return own_ring_;
+    if (status failed = device_.copy(turn, runs_, slot, std::max<std::int64_t>(number - slots, -1), &ready);
+        !failed.ok())
+      return failed;
+    return load_copy(out, batch, slot, memory_kind::device, ready);
   }
 
   feed_options options_;
   Device device_;
   std::vector<page_range> kept_ = {};
   std::byte* own_ring_ = nullptr;
-  std::int64_t own_ring_bytes_ = 0;
-  std::vector<std::byte> heap_ = {};         ///< a slot in place of the ring
-  std::vector<copy_run> runs_ = {};          ///< of the batch at hand
-  std::vector<std::size_t> ring_user_ = {};  ///< per slot: the batch that was read from it last
-  std::size_t ring_turn_ = 0;
+  std::vector<std::byte> heap_ = {};  ///< a slot in place of the ring
+  std::vector<copy_run> runs_ = {};   ///< of the batch at hand
 };
 
 /// The host executor's: it reads mappings as they are.

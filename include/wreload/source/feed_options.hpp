@@ -12,29 +12,34 @@ namespace wreload {
 ///
 ///   window_bytes     most bytes that are loaded as one; a larger tensor is cut, and is then converted after it has
 ///                    landed. With a device window or a ring at most a third of that
-///   pinned_bytes     that a thread pins as one
-///   threads          that pin pages and fill the ring. At most `threads` times `pinned_bytes` are pinned at a time
-///                    (but at least what one load reads)
-///   registers        pages of the files are pinned where they lie, if that can be (see `file_mapping::writable`);
-///                    false: all bytes go through the ring
-///   keep_registered  pinned pages stay so after `send`, until `release` or the end of the feed
+///   threads          that fill the ring (one more pins); 0: three less than there are cores, at most 12
+///   registers        pages of the files are pinned where they lie, if that can be (never those of a private mapping;
+///                    see also `file_mapping::writable`), while other bytes go through the ring. false: all bytes do
+///   most_registered_bytes
+///                    that are pinned at a time, but at least what one load reads. Below it, pages are unpinned only
+///                    when no more are to be pinned, and the driver has time for that
+///   keep_registered  pinned pages stay so after `send`, until `release` or the end of the feed. The ring then has only
+///                    what cannot be pinned, and there is no limit
+///   unregister_later pages that are still pinned when all are loaded stay so until `release`, or the next send that has
+///                    other pages in their place, or the end of the feed: the update need not wait for that
 ///   already_pinned   the caller has pinned the files' pages: nothing is pinned here
-///   ring             pinned memory that the caller lends, for pages that cannot be pinned
-///   ring_bytes       without it: pinned memory that the feed takes for that, once it is needed. Where there is none
-///                    either, such bytes pass through the executor's own pinned window
-///   device_window    device memory that the caller lends: the copy engine brings bytes there, and they are loaded from
-///                    there. Empty: kernels read the pinned pages themselves
+///   ring             pinned memory that the caller lends; 3 to 16 slots of `window_bytes` are used
+///   ring_bytes       without it: pinned memory that the feed takes for that when it is made. Where there is none
+///                    either, pages that cannot be pinned pass through the executor's own pinned window
+///   device_window    device memory that the caller lends, 3 to 16 slots of `window_bytes`: the copy engine brings
+///                    bytes there, and they are loaded from there. Empty: kernels read the pinned memory themselves
 ///   most_wait_seconds
 ///                    how long the end of a send waits for the device
 struct feed_options {
-  std::int64_t window_bytes = std::int64_t{128} << 20;
-  std::int64_t pinned_bytes = std::int64_t{32} << 20;
-  int threads = 16;
+  std::int64_t window_bytes = std::int64_t{32} << 20;
+  int threads = 0;
   bool registers = true;
+  std::int64_t most_registered_bytes = std::int64_t{16} << 30;
   bool keep_registered = false;
+  bool unregister_later = false;
   bool already_pinned = false;
   std::span<std::byte> ring = {};
-  std::int64_t ring_bytes = 3 * ((std::int64_t{128} << 20) + 4096);
+  std::int64_t ring_bytes = 8 * ((std::int64_t{32} << 20) + 4096);
   std::span<std::byte> device_window = {};
   int most_wait_seconds = 30;
 };
@@ -55,12 +60,13 @@ struct feed_report {
   std::int64_t registered_bytes = 0;  ///< from pages that were pinned where they lie
   std::int64_t ring_bytes = 0;        ///< through the pinned ring
   std::int64_t host_bytes = 0;        ///< read by the host from the mapping, or (no ring) through the executor's window
-  std::int64_t windows = 0;           ///< of pages, each pinned as one
   std::int64_t loads = 0;
   std::int64_t peak_registered_bytes = 0;
   std::int64_t ring_memory_bytes = 0;  ///< pinned memory of the feed's own
   double seconds = 0;
-  double waiting_seconds = 0;  ///< of it, for pages to be pinned and for the ring
+  double waiting_seconds = 0;        ///< of it, with nothing pinned and nothing in the ring
+  double registering_seconds = 0;    ///< of the thread that does it
+  double unregistering_seconds = 0;  ///< of that thread
 
   std::string_view way() const {
     if (registered_bytes > 0) return ring_bytes + host_bytes > 0 ? "registered and ring" : "registered";

@@ -1,5 +1,5 @@
 #pragma once
-/// `feed_plan`: which bytes of a checkpoint's files this rank needs, cut into loads and into windows of pages.
+/// `feed_plan`: which bytes of a checkpoint's files this rank needs, cut into loads.
 /// source/plan_feed.hpp makes it.
 
 #include <cstddef>
@@ -37,20 +37,16 @@ struct page_range {
   friend constexpr bool operator==(const page_range&, const page_range&) = default;
 };
 
-/// Page ranges that are registered together.
-struct feed_window {
-  std::size_t first_range = 0;
-  std::size_t range_count = 0;
-  std::size_t last_batch = 0;  ///< that reads them
-};
-
-/// Pieces that are loaded together.
+/// Pieces that are loaded together. They lie in page ranges [first_range, end_range), of which the first may belong to
+/// earlier batches: two batches may share a page.
 struct feed_batch {
   std::size_t first_piece = 0;
   std::size_t piece_count = 0;
-  std::size_t first_window = 0;
-  std::size_t last_window = 0;
+  std::size_t first_range = 0;
+  std::size_t own_range = 0;  ///< the first that no earlier batch reads
+  std::size_t end_range = 0;
   std::int64_t bytes = 0;
+  bool is_shared = true;  ///< all mappings are: see `mapped_file`
 };
 
 /// The way of a checkpoint to one rank. `first` goes before everything else: small scales, so that weights meet them
@@ -60,18 +56,16 @@ struct feed_plan {
   std::vector<feed_piece> first = {};
   std::vector<feed_piece> pieces = {};
   std::vector<feed_batch> batches = {};
-  std::vector<page_range> ranges = {};  ///< disjoint
-  std::vector<feed_window> windows = {};
-  std::int64_t slot_bytes = 0;  ///< that the copy of a batch may take
+  std::vector<page_range> ranges = {};  ///< disjoint; in the order of the batches
+  std::int64_t slot_bytes = 0;          ///< that the copy of a batch may take
   std::int64_t needed_bytes = 0;
   std::int64_t skipped_bytes = 0;  ///< of the checkpoint's tensors
-  std::size_t most_windows = 1;    ///< that one batch reads
 
   std::span<const feed_piece> pieces_of(const feed_batch& batch) const {
     return std::span(pieces).subspan(batch.first_piece, batch.piece_count);
   }
-  std::span<const page_range> ranges_of(const feed_window& window) const {
-    return std::span(ranges).subspan(window.first_range, window.range_count);
+  std::span<const page_range> ranges_of(const feed_batch& batch) const {
+    return std::span(ranges).subspan(batch.first_range, batch.end_range - batch.first_range);
   }
 };
 

@@ -81,10 +81,13 @@ class mapped_file {
   std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(data_), size_}; }
   /// As given to `open`; empty where nothing is open.
   const std::string& path() const { return path_; }
+  /// Whether the mapping has the file's own pages: those of a private one are copied, one by one, when they are pinned.
+  bool is_shared() const { return is_shared_; }
 
   void swap(mapped_file& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
+    std::swap(is_shared_, other.is_shared_);
     path_.swap(other.path_);
   }
 
@@ -98,11 +101,12 @@ class mapped_file {
                     S_ISDIR(facts.st_mode) ? "a folder" : "a pipe, socket or device");
     size_ = static_cast<std::size_t>(facts.st_size);
     if (size_ > 0) {
-      // Shared: pages of a private mapping may be copied when they are pinned.
       const int access = writable ? PROT_READ | PROT_WRITE : PROT_READ;
       void* mapped = ::mmap(nullptr, size_, access, MAP_SHARED, descriptor, 0);
-      if (mapped == MAP_FAILED && !writable)  // some file systems have no shared mappings
+      if (mapped == MAP_FAILED && !writable) {  // some file systems have no shared mappings
         mapped = ::mmap(nullptr, size_, access, MAP_PRIVATE, descriptor, 0);
+        is_shared_ = false;
+      }
       if (mapped == MAP_FAILED) {
         size_ = 0;
         return refuse(error_code::bad_file, path, "a file that can be mapped", detail::errno_text(errno));
@@ -115,6 +119,7 @@ class mapped_file {
 
   void* data_ = nullptr;
   std::size_t size_ = 0;
+  bool is_shared_ = true;
   std::string path_;
 };
 

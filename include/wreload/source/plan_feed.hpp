@@ -25,8 +25,7 @@ inline const std::byte* page_ceil(const std::byte* at) { return page_floor(at + 
 
 class feed_planner {
  public:
-  feed_planner(const registry& records, std::int64_t window_bytes, std::int64_t pinned_bytes)
-      : records_(records), window_bytes_(window_bytes), pinned_bytes_(pinned_bytes / page_bytes * page_bytes) {
+  feed_planner(const registry& records, std::int64_t window_bytes) : records_(records), window_bytes_(window_bytes) {
     plan_.slot_bytes = window_bytes + 2 * slot_alignment;
   }
 
@@ -38,11 +37,6 @@ class feed_planner {
                                                 : tensors[a].offset_bytes < tensors[b].offset_bytes;
     });
     for (const std::size_t i : order) add(i, tensors[i]);
-    for (const feed_batch& batch : plan_.batches) {
-      for (std::size_t w = batch.first_window; w <= batch.last_window; ++w)
-        plan_.windows[w].last_batch = static_cast<std::size_t>(&batch - plan_.batches.data());
-      plan_.most_windows = std::max(plan_.most_windows, batch.last_window - batch.first_window + 1);
-    }
     return std::move(plan_);
   }
 
@@ -69,7 +63,7 @@ class feed_planner {
       for (std::size_t i = first; i < to.size(); ++i) {
         to[i].is_last = i + 1 == to.size();
         plan_.needed_bytes += to[i].bytes();
-        if (&to == &plan_.pieces) place(i, tensor.file);
+        if (&to == &plan_.pieces) place(i, tensor);
       }
     }
     plan_.skipped_bytes += tensor.tensor.bytes() - (plan_.needed_bytes - before);
@@ -192,28 +186,26 @@ class feed_planner {
     return piece;
   }
 
-  /// Gives a piece its windows, its batch and its place in the batch's copy.
-  void place(std::size_t index, int file) {
+  /// Gives a piece its batch, its place in the batch's copy, and its pages.
+  void place(std::size_t index, const checkpoint_tensor& tensor) {
     feed_piece& piece = plan_.pieces[index];
-    const std::size_t last_window = cover({page_floor(piece.begin()), page_ceil(piece.end())}, file);
-    std::size_t first_window = last_window;
-    const auto holds = [&](const feed_window& window) {
-      for (const page_range& each : plan_.ranges_of(window))
-        if (each.begin <= piece.begin() && piece.begin() < each.end) return true;
-      return false;
-    };
-    while (first_window > 0 && !holds(plan_.windows[first_window])) --first_window;
-
-    const bool is_new = plan_.batches.empty() || !fits_behind(piece, index, file);
+    const bool is_new = plan_.batches.empty() || !fits_behind(piece, index, tensor.file);
     if (is_new) {
       piece.slot_offset = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(piece.begin()) % slot_alignment);
-      plan_.batches.push_back({.first_piece = index, .first_window = first_window});
+      plan_.batches.push_back({.first_piece = index, .own_range = plan_.ranges.size()});
     }
     feed_batch& batch = plan_.batches.back();
+    cover({page_floor(piece.begin()), page_ceil(piece.end())}, tensor.file);
+    batch.end_range = plan_.ranges.size();
+    if (is_new)
+      for (batch.first_range = batch.end_range - 1; batch.first_range > 0; --batch.first_range)
+        if (const page_range& pages = plan_.ranges[batch.first_range];
+            pages.begin <= piece.begin() && piece.begin() < pages.end)
+          break;
     ++batch.piece_count;
-    batch.last_window = std::max(batch.last_window, last_window);
     batch.bytes += piece.bytes();
-    last_file_ = file;
+    batch.is_shared = batch.is_shared && tensor.is_shared;
+    last_file_ = tensor.file;
   }
 
   /// Whether the piece still has room behind the last one, whose batch it then joins.
@@ -229,42 +221,19 @@ class feed_planner {
     return piece.slot_offset + piece.bytes() <= plan_.slot_bytes;
   }
 
-  /// Adds the pages that no window has yet; returns the window of the last one.
-  std::size_t cover(page_range pages, int file) {
+  /// Adds the pages that no batch has yet to the last one.
+  void cover(page_range pages, int file) {
     const std::byte* covered = plan_.ranges.empty() || file != last_file_ ? nullptr : plan_.ranges.back().end;
     if (covered != nullptr && pages.begin <= covered + registered_gap_bytes) pages.begin = covered;
-    bool extends = covered != nullptr && pages.begin == covered;
-    while (pages.begin < pages.end) {
-      const bool is_full = plan_.windows.empty() || room_ == 0;
-      if (is_full) {
-        plan_.windows.push_back({.first_range = plan_.ranges.size()});
-        room_ = std::max(pinned_bytes_, page_bytes);
-      }
-      if (is_full || !extends) {
-        plan_.ranges.push_back({pages.begin, pages.begin});
-        ++plan_.windows.back().range_count;
-      }
-      const std::int64_t taken = std::min(room_, pages.bytes());
-      plan_.ranges.back().end += taken;
-      pages.begin += taken;
-      room_ -= taken;
-      extends = true;
-    }
-    return plan_.windows.size() - 1 - windows_behind(pages.end);
-  }
-
-  /// How many windows lie behind the one whose range ends at or holds this end of pages.
-  std::size_t windows_behind(const std::byte* end) const {
-    for (std::size_t back = 0; back < plan_.windows.size(); ++back)
-      for (const page_range& each : plan_.ranges_of(plan_.windows[plan_.windows.size() - 1 - back]))
-        if (each.begin < end && end <= each.end) return back;
-    return 0;
+    if (pages.begin >= pages.end) return;
+    if (pages.begin != covered || plan_.ranges.size() == plan_.batches.back().own_range)
+      plan_.ranges.push_back(pages);
+    else
+      plan_.ranges.back().end = pages.end;
   }
 
   const registry& records_;
   std::int64_t window_bytes_;
-  std::int64_t pinned_bytes_;
-  std::int64_t room_ = 0;  ///< bytes that the last window may still take
   int last_file_ = -1;
   feed_plan plan_ = {};
 };
@@ -274,12 +243,11 @@ class feed_planner {
 /// Plans what a rank with these records reads of a checkpoint's tensors (of one checkpoint; any order).
 ///
 ///   window_bytes  most bytes from the begin to the end of a piece (a larger tensor is cut), and of a batch
-///   pinned_bytes  most bytes of a window of pages
 ///
 /// Tensors that the model does not know, or knows otherwise, are named in `first`, so that the load refuses them.
 inline feed_plan plan_feed(const registry& records, std::span<const checkpoint_tensor> tensors,
-                           std::int64_t window_bytes, std::int64_t pinned_bytes) {
-  return detail::feed_planner(records, std::max(window_bytes, detail::page_bytes), pinned_bytes).make(tensors);
+                           std::int64_t window_bytes) {
+  return detail::feed_planner(records, std::max(window_bytes, detail::page_bytes)).make(tensors);
 }
 
 }  // namespace wreload

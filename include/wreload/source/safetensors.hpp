@@ -42,6 +42,7 @@ class safetensors_file {
   std::span<const safetensors_entry> entries() const { return header_.entries; }
   std::span<const std::pair<std::string, std::string>> metadata() const { return header_.metadata; }
   const std::string& path() const { return file_.path(); }
+  bool is_shared() const { return file_.is_shared(); }  ///< see `mapped_file`
 
   /// Row-major view into the mapping, alive as long as the file is open; alignment is what the file has.
   ///

@@ -170,7 +170,6 @@ class model {
     const auto lasts = [&](const param_record& param) { return lasting[static_cast<std::size_t>(&param - core_.records.params.data())] != 0; };
     if (status failed = auditor().copy(&saved_, lasts); !failed.ok()) return failed;
     core_.previous.reset();
-    core_.drop_plan();
     core_.state = model_state::asleep;
     return core_.pages->drop();
   }

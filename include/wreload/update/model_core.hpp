@@ -94,11 +94,6 @@ struct model_core {
   std::uint64_t last_digest = 0;            ///< of all tensors, where the last update asked for it
   bool has_digest = false;
 
-  /// The kept values that the plan counts on may have changed, or are lost.
-  void drop_plan() {
-    plan.reset();
-    run.drop_kept(0);
-  }
   std::int32_t equal_flag(std::size_t index) const { return static_cast<std::int32_t>(records.twin_groups.size() + index); }
 
   generation current() const { return {version, state, layer_versions, books.kept(), last_digest, has_digest}; }
@@ -107,7 +102,6 @@ struct model_core {
     state = other.state;
     layer_versions = other.layer_versions;
     books.restore_kept(other.kept);
-    drop_plan();
     last_digest = other.digest;
     has_digest = other.has_digest;
   }
@@ -115,7 +109,6 @@ struct model_core {
   void lose_pages() {
     (void)pages->drop();
     previous.reset();
-    drop_plan();
     books.restore_kept(std::vector<std::uint8_t>(records.sources.size()));
     has_digest = false;
     state = model_state::asleep;

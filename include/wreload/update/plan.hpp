@@ -44,8 +44,8 @@ struct planned_step {
   runtime_tensor to = {};
 };
 
-/// A sealed plan: the whole of an update in complete scope, of which every tensor came in a bucket. It holds for a model
-/// whose kept values have not been lost since.
+/// A sealed plan: the whole of an update in complete scope, of which every tensor came in a bucket. It holds
+/// whenever the model is live: then every kept value that it counts on is valid.
 template <class Executor>
 struct update_plan {
   template <class T>

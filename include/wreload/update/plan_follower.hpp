@@ -40,6 +40,7 @@ class plan_follower {
 
   bool follows() const { return follows_; }
   bool has_all() const { return follows_ && count_ == has_come_.size(); }
+  std::int64_t not_sent() const { return core_.plan->not_sent; }
   const vector<planned_step<Executor>>& recorded_steps() const { return core_.plan->steps; }
 
   /// The bucket of the plan that this one is, marked as come; null at any difference.
@@ -65,13 +66,12 @@ class plan_follower {
     return core_.run.replay(lane, known.table, shift(known, from));
   }
 
-  /// What the update reports and touches in the end, as it was for the plan. Requires: `has_all`.
+  /// What the update converts and touches in the end, as it was for the plan. Requires: `has_all`.
   void conclude(report& done, vector<std::uint8_t>& touched) const {
     const update_plan<Executor>& plan = *core_.plan;
     for (const std::int32_t layer : plan.layers) at(touched, layer) = 1;
     done.converted_rows = plan.converted_rows;
     done.fused_rows = plan.fused_rows;
-    done.not_sent = plan.not_sent;
   }
 
   /// The update is like any other from here on: enters what has come. `touched`: per layer.
@@ -79,7 +79,6 @@ class plan_follower {
     may_follow_ = false;
     if (!std::exchange(follows_, false)) return;
     load_tally().set(counted);
-    counted.not_sent = 0;
     for (std::size_t i = 0; i < has_come_.size(); ++i) {
       if (has_come_[i] == 0) continue;
       const planned& each = core_.plan->buckets[i];
@@ -138,7 +137,8 @@ class plan_follower {
     if (next_)
       for (const planned_step<Executor>& step : next_->steps) has_no_room_ |= !step.table.whole;
     if (has_no_room_) {  // what the plan has taken goes to the next one
-      core_.drop_plan();
+      core_.plan.reset();
+      core_.run.drop_kept(0);
     } else if (!next_) {
       core_.run.drop_kept(mark_);
     } else {
@@ -155,12 +155,9 @@ class plan_follower {
   }
 
   /// After an end without success.
-  void drop(bool is_torn) {
+  void drop() {
     next_.reset();
-    if (is_torn)
-      core_.drop_plan();
-    else
-      core_.run.drop_kept(mark_);
+    core_.run.drop_kept(mark_);
   }
 
  private:

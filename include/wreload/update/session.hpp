@@ -795,7 +795,7 @@ class session {
 
   void close(ending how) {
     const bool succeeded = how == ending::published;
-    if (succeeded && !follower_.follows()) report_.not_sent = count_not_sent(core_);
+    if (succeeded) report_.not_sent = follower_.follows() ? follower_.not_sent() : count_not_sent(core_);
     core_.aliases.set(report_);
     report_.launches = core_.run.launches() - launches_;
     report_.staged_bytes = staging_.space().peak();
@@ -806,7 +806,7 @@ class session {
     if (succeeded) core_.last_digest = digest_;
     core_.books.clear();
     if (!succeeded)
-      follower_.drop(how == ending::torn);
+      follower_.drop();
     else if (!follower_.follows())
       follower_.seal(report_, is_touched_);
     memory_.release(!can_still_run_);
