@@ -92,9 +92,9 @@ inline std::uint64_t hash_of(const piece& each, const void* base) {
   const tensor_ref& tensor = each.tensor;
   const box& part = each.part;
   const bool is_null = tensor.data == nullptr;
-  hash.add(byte(tensor.type, 0) | byte(tensor.memory, 1) | byte(each.form, 2) | byte(part.whole + 2 * is_null, 3) |
-               byte(tensor.extents.rank(), 4) | byte(tensor.strides.rank(), 5) | byte(part.offset.rank(), 6) |
-               byte(part.extent.rank(), 7),
+  hash.add(byte(tensor.type, 0) | byte(tensor.memory, 1) | byte(each.form, 2) | byte(part.whole, 3) |
+               byte(is_null, 3) << 1U | byte(tensor.extents.rank(), 4) | byte(tensor.strides.rank(), 5) |
+               byte(part.offset.rank(), 6) | byte(part.extent.rank(), 7),
            static_cast<std::uint32_t>(each.id.index) | byte(each.name.size(), 4));
   const auto place = reinterpret_cast<std::uintptr_t>(tensor.data) - reinterpret_cast<std::uintptr_t>(base);
   hash.add(is_null ? 0 : place, word_hash::dim_of(tensor.extents, 0));
@@ -161,14 +161,12 @@ status point_into(const bucket& from, Pieces& pieces) {
 /// The manifest that `load` would compute: a hash (64 bits, never 0) of everything in a bucket but `data`.
 inline std::uint64_t manifest_of(const bucket& of) {
   const void* base = of.base == nullptr ? of.data : of.base;
-  constexpr std::size_t ahead = 8;  // names lie anywhere
+  constexpr std::size_t ahead = 16;
   std::uint64_t chain = detail::fold(static_cast<std::uint64_t>(of.bytes) ^ 0x8EBC6AF09C88C6E3U, of.pieces.size() + 1);
   for (std::size_t i = 0; i < of.pieces.size(); ++i) {
-    if (i + ahead < of.pieces.size()) {
-      const std::string_view later = of.pieces[i + ahead].name;
-      prefetch(later.data());
-      prefetch(later.data() + later.size());
-    }
+    // Pieces are long, and names lie anywhere.
+    if (i + ahead < of.pieces.size()) prefetch(of.pieces[i + ahead].name.data());
+    if (i + 3 * ahead < of.pieces.size()) prefetch_all(of.pieces[i + 3 * ahead]);
     chain = detail::fold(chain ^ 0x589965CC75374CC3U, detail::hash_of(of.pieces[i], base) ^ 0x1D8E4E27C47D124FU);
   }
   return chain == 0 ? 1 : chain;
