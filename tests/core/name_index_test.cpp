@@ -1,4 +1,5 @@
 // name_index and name_order: against a map, and what a repeated order costs.
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -97,6 +98,28 @@ TEST_CASE("whatever the order says, the answer is the index's") {
   wr::basic_name_order<>::cursor from;
   const auto no_name = [](std::int32_t) { return std::string_view(); };
   CHECK(none.find("a", from, no_name, [](std::string_view) { return -1; }) == -1);
+}
+
+TEST_CASE("a sender in order is expected some names ahead") {
+  wr::basic_name_order<> order;
+  order.resize(20);
+  wr::basic_name_order<>::cursor sender;
+  CHECK(sender.expected(0) == -1);
+  std::int32_t id = 0;
+  const auto come = [&](std::int32_t next) {
+    order.follow(id = next, sender);
+    order.look_ahead(sender);
+  };
+  for (int i = 1; i <= 50; ++i) {
+    come((id + 1) % 20);
+    const std::uint32_t seen = std::min(i + 1, 8);
+    for (std::uint32_t k = 0; k < 9; ++k)
+      CHECK(sender.expected(k) == (k < seen ? (id + 1 + static_cast<std::int32_t>(k)) % 20 : -1));
+  }
+  come(3);  // a jump: what was expected is not
+  CHECK(sender.expected(0) == 4);
+  CHECK(sender.expected(1) == 5);
+  CHECK(sender.expected(2) == -1);
 }
 
 TEST_CASE("an order that has been seen once is not looked up again") {

@@ -1,4 +1,7 @@
 // Status: an error is a value with the parameter, the expectation and the fact.
+#include <string>
+#include <utility>
+
 #include <doctest/doctest.h>
 
 #include <wreload/core/status.hpp>
@@ -38,4 +41,32 @@ TEST_CASE("validation errors are not final, execution errors are") {
     CHECK_FALSE(wr::refuse(code, "a", "b", "c").is_final());
   for (const auto code : {execution_failed, out_of_memory, aborted}) CHECK(wr::refuse(code, "a", "b", "c").is_final());
   static_assert(last_validation == unsupported);
+}
+
+TEST_CASE("texts read as strings, and own what they hold") {
+  static_assert(sizeof(wr::status) <= 4 * sizeof(void*));  // made several times a load
+  wr::status error = wr::refuse(wr::error_code::bad_file, "a", "", "c");
+  wr::status copy = error;
+  copy.got += " and more";
+  CHECK(error.got == "c");
+  CHECK(copy.got == std::string("c and more"));
+  CHECK(copy.got != error.got);
+  CHECK("a" + copy.param + "b" == "aab");
+  CHECK(copy.got.starts_with("c and"));
+  CHECK(std::string(copy.got).size() == copy.got.size());
+  CHECK(error.expected.empty());
+  CHECK(error.expected == "");
+  const std::string& text = error.param;
+  CHECK(text == "a");
+  const wr::status moved = std::move(copy);
+  CHECK(moved.got == "c and more");
+  error = moved;
+  CHECK(error.message() == moved.message());
+  error.got = std::string();
+  CHECK(error.got.empty());
+  const wr::status& same = error;
+  error = same;
+  CHECK(error.param == "a");
+  error = {};
+  CHECK(error.message() == "ok");
 }

@@ -340,6 +340,16 @@ TEST_CASE_TEMPLATE_DEFINE("buckets: a manifest stands for all but the block", Ex
     differs([&](bucket&, auto& pieces) { pieces[i].part = {{0, 1}, {1, 1}}; });
     differs([&](bucket&, auto& pieces) { pieces[i].part = {{0, 0}, {1, 2}}; });
   }
+  const std::string text = "a name of some length, with no byte left out: 0123456789abcdef";
+  for (std::size_t size = 0; size <= text.size(); ++size)
+    for (std::size_t i = 0; i <= size; ++i) {  // each byte, and none
+      std::string name = text.substr(0, size);
+      if (i < size) ++name[i];
+      differs([&](bucket&, auto& pieces) { pieces[1].name = name; });
+    }
+  for (const int dim : {0, 1, 2, 3, 4})
+    differs([&](bucket&, auto& pieces) { (pieces[1].tensor.extents = {3, 5, 7, 9, 11})[dim] += 1; });
+  differs([&](bucket&, auto& pieces) { pieces[1].tensor.data = nullptr; });
   std::sort(others.begin(), others.end());
   CHECK(std::adjacent_find(others.begin(), others.end()) == others.end());
   CHECK(std::find(others.begin(), others.end(), manifest) == others.end());

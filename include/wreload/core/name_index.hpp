@@ -161,6 +161,9 @@ class basic_name_order {
     from.last = guess = id;
   }
 
+  /// What is expected after a name.
+  std::int32_t next(std::int32_t id) const { return next_[static_cast<std::size_t>(id)]; }
+
   /// Looks a step or two further ahead, once a load: a step is a cache miss, which the next load finds served.
   void look_ahead(cursor& from) const {
     if (from.count > 0 && from.ahead[from.front] == from.last) {
@@ -171,9 +174,9 @@ class basic_name_order {
     }
     for (int step = 0; step < 2 && from.count < cursor::depth; ++step) {
       const std::int32_t before = from.count == 0 ? from.last : from.expected(from.count - 1);
-      const std::int32_t next = next_[static_cast<std::size_t>(before)];
-      wreload::prefetch(&next_[static_cast<std::size_t>(next)]);
-      from.ahead[(from.front + from.count++) % cursor::depth] = next;
+      const std::int32_t after = next(before);
+      wreload::prefetch(&next_[static_cast<std::size_t>(after)]);
+      from.ahead[(from.front + from.count++) % cursor::depth] = after;
     }
   }
 

@@ -1,5 +1,6 @@
 #pragma once
-/// Buckets: tensors that lie in one block of memory. A bucket that comes again in a later update costs no work per tensor.
+/// Buckets: tensors that lie in one block of memory. A bucket that comes again in a later update costs no work per
+/// tensor.
 
 #include <cstddef>
 #include <cstdint>
@@ -34,55 +35,75 @@ struct bucket {
 
 namespace detail {
 
-/// A chain of 64 x 64 -> 128 bit products, two words a step (after wyhash).
+/// Both halves of the 128-bit product of two words (after wyhash).
+inline std::uint64_t fold(std::uint64_t a, std::uint64_t b) {
+  __extension__ using wide = unsigned __int128;
+  const wide product = static_cast<wide>(a) * b;
+  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64U);
+}
+
+/// A sum of folds, each with keys of its own: none waits for the one before.
 class word_hash {
  public:
   void add(std::uint64_t a, std::uint64_t b) {
-    __extension__ using wide = unsigned __int128;
-    const wide product = static_cast<wide>(a ^ state_) * (b ^ 0xE7037ED1A0B428DBU);
-    state_ = static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64U);
+    sum_ += fold(a ^ key_, b ^ (key_ + 0xE7037ED1A0B428DBU));
+    key_ += 0x9E3779B97F4A7C15U;
   }
+  /// 16 bytes a step; the last ones overlap. Requires: the size is added too.
   void add(std::string_view text) {
-    for (; text.size() >= 16; text.remove_prefix(16)) add(word(text, 8), word(text.substr(8), 8));
-    const std::string_view rest = text.size() > 8 ? text.substr(8) : std::string_view();
-    if (!text.empty()) add(word(text, text.size() < 8 ? text.size() : 8), word(rest, rest.size()));
+    const char* at = text.data();
+    const std::size_t size = text.size();
+    if (size >= 16) {
+      for (std::size_t i = 0; i + 16 < size; i += 16) add(word<std::uint64_t>(at + i), word<std::uint64_t>(at + i + 8));
+      add(word<std::uint64_t>(at + size - 16), word<std::uint64_t>(at + size - 8));
+    } else if (size >= 8) {
+      add(word<std::uint64_t>(at), word<std::uint64_t>(at + size - 8));
+    } else if (size >= 4) {
+      add(word<std::uint32_t>(at), word<std::uint32_t>(at + size - 4));
+    } else if (size > 0) {
+      add(word<std::uint8_t>(at), word<std::uint8_t>(at + size / 2) << 8U | word<std::uint8_t>(at + size - 1));
+    }
   }
-  void add(const shape& dims) {
-    for (int dim = 0; dim < dims.rank(); dim += 2) add(number(dims[dim]), dim + 1 < dims.rank() ? number(dims[dim + 1]) : 0);
+  void add(const shape& dims, int first = 0) {
+    for (int dim = first; dim < dims.rank(); dim += 2) add(dim_of(dims, dim), dim_of(dims, dim + 1));
   }
-  std::uint64_t value() const { return state_; }
+  std::uint64_t value() const { return fold(sum_ ^ key_, 0xA0761D6478BD642FU); }
 
-  static std::uint64_t number(std::int64_t value) { return static_cast<std::uint64_t>(value); }
+  static std::uint64_t dim_of(const shape& dims, int dim) {
+    return dim < dims.rank() ? static_cast<std::uint64_t>(dims[dim]) : 0;
+  }
 
  private:
-  static std::uint64_t word(std::string_view text, std::size_t bytes) {
-    std::uint64_t found = 0;
-    if (bytes == 8)
-      std::memcpy(&found, text.data(), 8);
-    else if (bytes > 0)
-      std::memcpy(&found, text.data(), bytes);
+  template <class Word>
+  static std::uint64_t word(const char* at) {
+    Word found = 0;
+    std::memcpy(&found, at, sizeof found);
     return found;
   }
 
-  std::uint64_t state_ = 0xA0761D6478BD642FU;
+  std::uint64_t sum_ = 0;
+  std::uint64_t key_ = 0xA0761D6478BD642FU;
 };
 
-/// Hash of a piece in a block; chains of different pieces run side by side.
+/// Hash of a piece in a block.
 inline std::uint64_t hash_of(const piece& each, const void* base) {
   word_hash hash;
   const auto byte = [](auto value, unsigned place) { return static_cast<std::uint64_t>(value) << (8 * place); };
   const tensor_ref& tensor = each.tensor;
-  hash.add(byte(tensor.type, 0) | byte(tensor.memory, 1) | byte(each.form, 2) | byte(each.part.whole, 3) |
-               byte(tensor.extents.rank(), 4) | byte(tensor.strides.rank(), 5) | byte(each.part.offset.rank(), 6) |
-               byte(each.part.extent.rank(), 7),
-           static_cast<std::uint32_t>(each.id.index) | byte(each.name.size(), 4));
+  const box& part = each.part;
   const bool is_null = tensor.data == nullptr;
-  hash.add(is_null ? 0 : reinterpret_cast<std::uintptr_t>(tensor.data) - reinterpret_cast<std::uintptr_t>(base), is_null);
+  hash.add(byte(tensor.type, 0) | byte(tensor.memory, 1) | byte(each.form, 2) | byte(part.whole, 3) |
+               byte(is_null, 3) << 1U | byte(tensor.extents.rank(), 4) | byte(tensor.strides.rank(), 5) |
+               byte(part.offset.rank(), 6) | byte(part.extent.rank(), 7),
+           static_cast<std::uint32_t>(each.id.index) | byte(each.name.size(), 4));
+  const auto place = reinterpret_cast<std::uintptr_t>(tensor.data) - reinterpret_cast<std::uintptr_t>(base);
+  hash.add(is_null ? 0 : place, word_hash::dim_of(tensor.extents, 0));
+  hash.add(tensor.extents, 1);
   hash.add(each.name);
-  hash.add(tensor.extents);
+  if ((tensor.strides.rank() | part.offset.rank() | part.extent.rank()) == 0) return hash.value();
   hash.add(tensor.strides);
-  hash.add(each.part.offset);
-  hash.add(each.part.extent);
+  hash.add(part.offset);
+  hash.add(part.extent);
   return hash.value();
 }
 
@@ -140,19 +161,15 @@ status point_into(const bucket& from, Pieces& pieces) {
 /// The manifest that `load` would compute: a hash (64 bits, never 0) of everything in a bucket but `data`.
 inline std::uint64_t manifest_of(const bucket& of) {
   const void* base = of.base == nullptr ? of.data : of.base;
-  detail::word_hash hash;
-  hash.add(detail::word_hash::number(of.bytes), of.pieces.size());
-  std::uint64_t even = 0;
-  constexpr std::size_t ahead = 16;  // names lie anywhere
+  constexpr std::size_t ahead = 16;
+  std::uint64_t chain = detail::fold(static_cast<std::uint64_t>(of.bytes) ^ 0x8EBC6AF09C88C6E3U, of.pieces.size() + 1);
   for (std::size_t i = 0; i < of.pieces.size(); ++i) {
-    if (i + ahead < of.pieces.size()) wreload::prefetch(of.pieces[i + ahead].name.data());
-    const std::uint64_t each = detail::hash_of(of.pieces[i], base);
-    if (i % 2 == 0 && i + 1 < of.pieces.size())
-      even = each;
-    else
-      hash.add(i % 2 == 0 ? 0 : even, each);
+    // Pieces are long, and names lie anywhere.
+    if (i + ahead < of.pieces.size()) prefetch(of.pieces[i + ahead].name.data());
+    if (i + 3 * ahead < of.pieces.size()) prefetch_all(of.pieces[i + 3 * ahead]);
+    chain = detail::fold(chain ^ 0x589965CC75374CC3U, detail::hash_of(of.pieces[i], base) ^ 0x1D8E4E27C47D124FU);
   }
-  return hash.value() == 0 ? 1 : hash.value();
+  return chain == 0 ? 1 : chain;
 }
 
 }  // namespace wreload
