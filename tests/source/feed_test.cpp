@@ -161,7 +161,7 @@ TEST_CASE(
     options.keep_registered = one_in(3);
     options.unregister_later = one_in(3);
     const bool keeps = options.keep_registered || options.unregister_later;
-    std::vector<std::byte> window(static_cast<std::size_t>(draw(6, 60) * 4096));
+    std::vector<std::byte> window(static_cast<std::size_t>(one_in(3) ? 3 * 4608 : draw(6, 60) * 4096));
     if (draw_small(0, 1) == 1) options.device_window = device.window = window;
     {
       late_feed feed(options, device);
@@ -208,7 +208,7 @@ TEST_CASE("feed: pages and ring at once: the first batches are pinned, the last 
         // The third pin waits until the ring is in use, and what the ring has is not read before the third pin.
         const auto is_in_use = [&] {
           const std::lock_guard guard(device.lock);
-          return device.loads > 1;
+          return device.ring_loads > 0;
         };
         device.before_pin = [&](std::int64_t call) {
           if (call == 2) detail::poll(is_in_use, [] { return true; });

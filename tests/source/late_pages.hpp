@@ -32,6 +32,7 @@ class late_device {
   std::function<bool()> may_read = {};                  ///< whether anything may be read yet
   std::vector<std::pair<char, page_range>> steps = {};  ///< 'p'in, 'u'npin
   std::size_t loads = 0;
+  std::size_t ring_loads = 0;             ///< loads and copies from the ring
   std::size_t fail_at = ~std::size_t{0};  ///< load that is refused
   bool open = true;
   std::span<std::byte> window = {};
@@ -66,9 +67,12 @@ class late_device {
     pinned.erase(at);
     steps.emplace_back('u', pages);
   }
+  bool is_in_ring(const std::byte* begin, const std::byte* end) const {
+    return ring != nullptr && begin >= ring && end <= ring + ring_bytes;
+  }
   /// Whether pinned pages, or the ring, hold this range.
   bool is_pinned(const std::byte* begin, const std::byte* end) const {
-    if (ring != nullptr && begin >= ring && end <= ring + ring_bytes) return true;
+    if (is_in_ring(begin, end)) return true;
     while (begin < end) {
       auto at = pinned.upper_bound(begin);
       if (at == pinned.begin() || (--at)->second <= begin) return false;
@@ -78,7 +82,7 @@ class late_device {
   }
 
   bool lies_in_one(const std::byte* begin, const std::byte* end) const {
-    if (ring != nullptr && begin >= ring && end <= ring + ring_bytes) return true;
+    if (is_in_ring(begin, end)) return true;
     const auto at = pinned.upper_bound(begin);
     return at != pinned.begin() && end <= std::prev(at)->second;
   }
@@ -101,15 +105,17 @@ class late_device {
 
   /// Reads what was loaded up to this batch, in order. Under the lock.
   void complete(std::size_t batch) {
-    while (!copies.empty() && copies.begin()->first <= batch) {
-      copy(copies.begin()->second);
-      copies.erase(copies.begin());
-    }
+    const auto copy_up_to = [&](std::size_t last) {
+      for (; !copies.empty() && copies.begin()->first <= last; copies.erase(copies.begin()))
+        copy(copies.begin()->second);
+    };
     while (!queue.empty() && queue.front().batch <= batch) {
+      copy_up_to(queue.front().batch);
       const status result = read(queue.front().pieces);
       if (!result.ok()) complain(result.message());
       queue.pop_front();
     }
+    copy_up_to(batch);
   }
   void copy(const late_copy& what) {
     for (const copy_run& run : what.runs) {
@@ -164,6 +170,7 @@ class late_pages {
     const std::lock_guard guard(on_->lock);
     if (after >= 0 && !on_->copies_late) on_->complete(static_cast<std::size_t>(after));
     if (after >= static_cast<std::int64_t>(batch)) on_->complain("a copy behind a later batch");
+    for (const copy_run& run : runs) on_->ring_loads += on_->is_in_ring(run.from, run.from);
     late_device::late_copy late{{runs.begin(), runs.end()}, to};
     if (on_->copies_late)
       on_->copies[batch] = std::move(late);
@@ -212,6 +219,7 @@ class late_update {
     bool is_late = true;
     for (const piece& part : pieces) {
       const auto* begin = static_cast<const std::byte*>(part.tensor.data);
+      on_.ring_loads += on_.is_in_ring(begin, begin);
       is_late = is_late && part.tensor.memory != memory_kind::pageable;
       if (part.tensor.memory == memory_kind::pinned && !on_.is_pinned(begin, late_device::end_of(part.tensor)))
         on_.complain(std::string(part.name) + " is loaded from pages that are not pinned");
