@@ -28,7 +28,7 @@ namespace wreload {
 ///
 ///   reads_mappings       the executor reads any host memory at once: nothing else is called
 ///   prepare(batches)     a send of so many batches begins; they are numbered as they are issued
-///   enter_thread()       the calling thread is going to pin, or to ask
+///   enter_thread()       the calling thread is going to pin
 ///   pin(pages)           pins pages of a read-only file mapping so that the device reads them at their address; false
 ///                        where that is not possible
 ///   unpin(pages)         Requires: nothing reads them any more
@@ -92,8 +92,8 @@ class basic_feed {
   ///
   /// Waits until the device has read the files. The update stays the caller's to finish or abort.
   /// Errors:  those of `load`, as they are; `aborted` where another thread ended the update. Before it returns, nothing
-  ///          reads the files any more and nothing is pinned, but for `keep_registered` and `unregister_later`, and for what the device still
-  ///          has not read after `most_wait_seconds`: that stays pinned until `release`
+  ///          reads the files any more, and nothing is pinned but for `keep_registered` and `unregister_later`. What the
+  ///          device still has not read after `most_wait_seconds` stays pinned until `release`
   /// Host:    memory for the plan; and `threads` + 1 threads while it runs
   template <class Model, class Update, class Progress>
   status send(const Model& model, Update& update, std::span<const checkpoint_tensor> tensors, Progress&& progress,
@@ -283,8 +283,10 @@ class basic_feed {
     status result;
     for (; turn < plan.batches.size() && result.ok(); ++turn) {
       const auto has_room = [&] { return turn < most_in_flight || device_.is_read(turn - most_in_flight); };
+      const double full = now();
       const bool may_issue = detail::poll(has_room, is_open);
       const double began = now();
+      out.told.full_seconds += began - full;
       const detail::ready_batch next = may_issue ? ready.next(is_open) : detail::ready_batch{};
       out.told.waiting_seconds += now() - began;
       if (next.how == detail::ready_batch::way::none) {

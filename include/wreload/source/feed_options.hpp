@@ -65,6 +65,7 @@ struct feed_report {
   std::int64_t ring_memory_bytes = 0;  ///< pinned memory of the feed's own
   double seconds = 0;
   double waiting_seconds = 0;        ///< of it, with nothing pinned and nothing in the ring
+  double full_seconds = 0;           ///< of it, with so much in flight that the device is the limit
   double registering_seconds = 0;    ///< of the thread that does it
   double unregistering_seconds = 0;  ///< of that thread
 

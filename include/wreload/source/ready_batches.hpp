@@ -199,7 +199,6 @@ class ready_batches {
   }
 
   void fill_slots() {
-    pages_.enter_thread();
     std::unique_lock guard(lock_);
     while (!is_stopping_) {
       if (filling_ != nullptr && filling_->next_run < filling_->runs.size())
