@@ -468,6 +468,48 @@ TEST_CASE("feed: pages that stay registered do so when other pages of their wind
   CHECK(device.broken.empty());
 }
 
+TEST_CASE("feed: memory that the device has not read is not used again by the next send") {
+  enum class by { ring, window, pages };
+  for (const by way : {by::ring, by::window, by::pages})
+    for (const bool is_stuck : {true, false}) {
+      CAPTURE(static_cast<int>(way));
+      const std::vector<reference::layer> layers = {plain("a", {512, 64}), plain("b", {500, 64})};
+      const reference::checkpoint all = random_checkpoint(layers, 19);
+      const checkpoint_files on_disk(all, 1, 20);
+      engine<host_executor> to(layers);
+      late_device device;
+      device.is_stuck = true;
+      std::vector<std::byte> window(std::size_t{1} << 20);
+      feed_options options{.window_bytes = 16 * 4096, .threads = 2, .registers = way != by::ring,
+                           .ring_bytes = std::int64_t{1} << 20, .most_wait_seconds = 0};
+      options.keep_registered = way == by::pages;
+      if (way == by::window) options.device_window = device.window = window;
+      late_feed feed(options, device);
+      auto open = to.start();
+      late_update late(open, device);
+      must(feed.send(to.model(), late, on_disk.tensors().first(1)));
+      device.is_stuck = is_stuck;
+      device.delay = 0;
+      const status second = feed.send(to.model(), late, on_disk.tensors().subspan(1));
+      if (is_stuck) {
+        CHECK(second.code == error_code::wrong_state);
+        device.is_stuck = false;
+        must(feed.send(to.model(), late, on_disk.tensors().subspan(1)));
+      } else {
+        must(second);
+      }
+      {
+        const std::lock_guard guard(device.lock);
+        device.complete(1000);
+      }
+      must(open.finish());
+      to.demand_cold(all);
+      feed.release();
+      CHECK(device.pinned.empty());
+      CHECK(device.broken.empty());
+    }
+}
+
 TEST_CASE("feed: pages that the caller has pinned are not pinned again") {
   const std::vector<reference::layer> layers = large_model();
   const reference::checkpoint all = random_checkpoint(layers, 17);
@@ -516,7 +558,11 @@ TEST_CASE("feed: a device that never reads: an update that ends elsewhere ends t
     CHECK(failed.code == error_code::aborted);
     CHECK(device.pinned.empty() == through_ring);
     CHECK((feed.kept_bytes() == 0) == through_ring);
-    device.queue.clear();  // the device has been cancelled
+    device.queue.clear();  // the update was cancelled
+    feed.release();        // but its stream is still held
+    CHECK(device.pinned.empty() == through_ring);
+    device.is_stuck = false;
+    device.delay = 0;
     feed.release();
     CHECK(device.pinned.empty());
     CHECK(device.broken.empty());

@@ -80,9 +80,10 @@ class basic_feed {
   }
   basic_feed(const basic_feed&) = delete;  // owns pins
   basic_feed& operator=(const basic_feed&) = delete;
+  /// Memory that the device has still not read stays taken.
   ~basic_feed() {
     release();
-    if (own_ring_ != nullptr) device_.give_back(own_ring_);
+    if (own_ring_ != nullptr && !is_late_) device_.give_back(own_ring_);
   }
 
   /// Loads all needed bytes of the tensors (of one checkpoint, any order) on the update's own lane.
@@ -93,7 +94,8 @@ class basic_feed {
   /// Waits until the device has read the files. The update stays the caller's to finish or abort.
   /// Errors:  those of `load`, as they are; `aborted` where another thread ended the update. Before it returns, nothing
   ///          reads the files any more, and nothing is pinned but for `keep_registered` and `unregister_later`. What the
-  ///          device still has not read after `most_wait_seconds` stays pinned until `release`
+  ///          device still has not read after `most_wait_seconds` stays pinned until `release`; a send that comes before
+  ///          it has been read is refused (`wrong_state`) after as long a wait: its memory is not free
   /// Host:    memory for the plan; and `threads` + 1 threads while it runs
   template <class Model, class Update, class Progress>
   status send(const Model& model, Update& update, std::span<const checkpoint_tensor> tensors, Progress&& progress,
@@ -113,10 +115,12 @@ class basic_feed {
         model, update, tensors, [](const feed_progress&) {}, report);
   }
 
-  /// Unpins what is still pinned. Call it before a checkpoint is closed whose pages were kept.
+  /// Unpins what is still pinned, once the device has read it (waits for that, at most `most_wait_seconds`, then leaves
+  /// it pinned). Call it before a checkpoint is closed whose pages were kept.
   ///
-  /// Requires: nothing reads those pages any more (the updates that did have ended)
+  /// Requires: the updates that read those pages have ended
   void release() {
+    if (!wait_for_late()) return;
     for (const page_range& each : kept_) device_.unpin(each);
     kept_.clear();
   }
@@ -145,6 +149,18 @@ class basic_feed {
       fit(options_.ring.empty() ? options_.ring_bytes : static_cast<std::int64_t>(options_.ring.size()));
     }
     return std::max(most / detail::page_bytes, std::int64_t{1}) * detail::page_bytes;
+  }
+
+  /// Whether all batches up to this one of the last send have been read, and what was copied of them has landed.
+  bool wait_for(std::size_t last) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(options_.most_wait_seconds);
+    const auto may_wait = [&] { return std::chrono::steady_clock::now() < end; };
+    return detail::poll([&] { return device_.is_read(last) && device_.is_landed(last); }, may_wait);
+  }
+  /// Whether nothing of earlier sends is still to be read.
+  bool wait_for_late() {
+    if (is_late_) is_late_ = !wait_for(last_turn_);
+    return !is_late_;
   }
 
   /// One send: what is read from where, and what the lane was given.
@@ -181,6 +197,8 @@ class basic_feed {
       if (!lent.empty() && static_cast<std::int64_t>(lent.size()) < least_slots * plan.slot_bytes)
         return refuse(error_code::bad_argument, "lent memory", std::to_string(least_slots * plan.slot_bytes) + " bytes",
                       std::to_string(lent.size()));
+    if (!wait_for_late())
+      return refuse(error_code::wrong_state, {}, "a device that has read what was sent before", "one that has not");
     told.needed_bytes = plan.needed_bytes;
     told.skipped_bytes = plan.skipped_bytes;
     sending<Update, Progress> out{update, progress, told, tensors, plan};
@@ -299,9 +317,8 @@ class basic_feed {
       if (result.ok()) result = noted;
       ready.issued(next.batch, turn);
     }
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(options_.most_wait_seconds);
-    const auto may_wait = [&] { return std::chrono::steady_clock::now() < end; };
-    if (turn > 0) detail::poll([&] { return device_.is_read(turn - 1) && device_.is_landed(turn - 1); }, may_wait);
+    last_turn_ = turn - 1;
+    is_late_ = turn > 0 && !wait_for(last_turn_);
     ready.stop(std::chrono::seconds(turn > 0 ? options_.most_wait_seconds : 0));
     out.told.peak_registered_bytes = ranges.peak_bytes();
     out.told.registering_seconds = ranges.pinning_seconds();
@@ -354,6 +371,8 @@ class basic_feed {
   }
 
   feed_options options_;
+  std::size_t last_turn_ = 0;  ///< of the last send
+  bool is_late_ = false;       ///< what was sent up to there may still be read
   Device device_;
   std::vector<page_range> kept_ = {};
   std::byte* own_ring_ = nullptr;

@@ -115,18 +115,22 @@ class cuda_pages {
 
   /// The event may be recorded again on its lane; a stream of our own keeps this point of it.
   status note(std::size_t batch, event_ref read) {
-    if (read.handle == nullptr) return {};
+    use_[batch].is_lost = true;  // unless all goes well: nobody will know when it has been read
+    if (read.handle == nullptr) return refuse(error_code::execution_failed, {}, "an event behind a load", "none");
     const detail::device_guard guard(device_);
     if (status failed =
             check(cudaStreamWaitEvent(behind_, static_cast<cudaEvent_t>(read.handle), 0), "cudaStreamWaitEvent");
         !failed.ok())
       return failed;
-    use_[batch].lands = true;
-    return check(cudaEventRecord(landed_[batch], behind_), "cudaEventRecord");
+    if (status failed = check(cudaEventRecord(landed_[batch], behind_), "cudaEventRecord"); !failed.ok()) return failed;
+    use_[batch] = {.copies = use_[batch].copies, .lands = true};
+    return {};
   }
 
   bool is_read(std::size_t batch) const { return use_[batch].copies ? is_done(copied_[batch]) : is_landed(batch); }
-  bool is_landed(std::size_t batch) const { return !use_[batch].lands || is_done(landed_[batch]); }
+  bool is_landed(std::size_t batch) const {
+    return !use_[batch].is_lost && (!use_[batch].lands || is_done(landed_[batch]));
+  }
 
   std::byte* take_pinned(std::int64_t bytes) const {
     const detail::device_guard guard(device_);
@@ -146,6 +150,7 @@ class cuda_pages {
   struct used {
     bool copies = false;
     bool lands = false;
+    bool is_lost = false;
   };
 
   static status check(cudaError_t error, std::string_view call) { return detail::cuda_status(error, call); }
