@@ -291,6 +291,32 @@ TEST_CASE("cuda: a landing behind an event that never comes is dead after abort"
   CHECK(tested.wrong(1) == 0);
 }
 
+TEST_CASE("cuda: abort ends a prepare that reads digests behind an event that never comes") {
+  fp8_model tested(256, 512);
+  tested.reload(0);
+  hold_word dead_peer;
+  scoped_event never;
+  const cudaStream_t producer = as_cuda(tested.memory().stream(1));
+  hold_until<<<1, 1, 0, producer>>>(dead_peer.get());
+  WRELOAD_TEST_CUDA(cudaEventRecord(never.event, producer));
+  {
+    update<cuda_executor> open = tested.start({.stream = tested.memory().stream(2), .digest_landed = true});
+    demand_ok(open.load(tested.pieces(1), {never.event}));
+    status prepared;
+    std::thread other([&] { prepared = open.prepare(); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    const auto begin = std::chrono::steady_clock::now();
+    demand_ok(open.abort());
+    CHECK(seconds_since(begin) < 2.0);
+    other.join();
+    CHECK(prepared.code == error_code::aborted);
+  }
+  dead_peer.release();
+  WRELOAD_TEST_CUDA(cudaDeviceSynchronize());
+  tested.reload(1);
+  CHECK(tested.wrong(1) == 0);
+}
+
 TEST_CASE("cuda: a conversion behind an event that never comes is dead after abort, and publish gives up") {
   fp8_model tested(256, 512);
   tested.reload(0);
