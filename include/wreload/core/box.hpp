@@ -62,6 +62,7 @@ struct box {
   }
 };
 
+/// The default of `load`, made once: a box is long.
 inline constexpr box whole_tensor = {};
 
 /// `[128, 0] + [64, 7168]`
