@@ -41,6 +41,7 @@ if [ "${WRELOAD_BUILD:-}" != never ]; then
       --buildtype=release >"$results/build.log" 2>&1 || tail -5 "$results/build.log"
   fi
   if [ -f "$build/build.ninja" ]; then
+    for name in "${programs[@]}"; do rm -f "$build/bench/$name"; done # what does not compile is missing, not old
     ninja -C "$build" -k 0 >>"$results/build.log" 2>&1 || grep -aE 'FAILED|error' "$results/build.log" | head
   else
     for name in "${programs[@]}"; do ls "$root/bench/$name".cu "$root/bench/$name".cpp 2>/dev/null; done |

@@ -11,7 +11,7 @@
 namespace wreload {
 
 /// Why a call did not do what was asked. Codes up to `last_validation` are refusals: nothing was written, the update
-/// goes on. Codes after it are execution errors: sticky, every later call of the update returns them.
+/// goes on (but for `not_unanimous` from `update_set::publish`, which tells how a vote after the commit ended). Codes after it are execution errors: sticky, every later call of the update returns them.
 enum class error_code : std::uint8_t {
   ok,
   bad_argument,    ///< a null pointer, a negative extent, a pattern that matches nothing

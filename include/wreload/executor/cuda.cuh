@@ -44,8 +44,8 @@ namespace wreload {
 ///   window_bytes  pinned memory through which pageable sources pass; 0: pageable sources are refused
 ///   table_bytes   device memory, and as much pinned memory, for task tables; 0: as much as an update in which every
 ///                 tensor comes whole can have in flight
-///   plan_bytes    device memory for the tables of update plans (see update/bucket.hpp): some 120 bytes a tensor. 0: none,
-///                 buckets load in the usual way
+///   plan_bytes    device memory for the tables of update plans (see update/bucket.hpp): 112 bytes a
+///                 landing, less where it is converted on its way. 0: none, buckets load in the usual way
 struct cuda_options {
   int device = -1;
   std::int64_t window_bytes = std::int64_t{16} << 20;

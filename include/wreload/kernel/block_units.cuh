@@ -1,7 +1,6 @@
 #pragma once
 /// Units dealt to whole blocks, ahead of the work on them.
 
-#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -10,10 +9,10 @@
 namespace wreload {
 namespace kernel WRELOAD_HIDDEN {
 
-/// The units that a block is at, in shared memory; unit k of the block lies in slot k % 4. While unit k is stored, k + 1
-/// is being read, k + 2 is known to all (it may be read before the next barrier), and k + 3 is dealt.
+/// The units that a block is at, in shared memory; unit k of the block lies in slot k % 4. Between two barriers the block
+/// may store unit k and read unit k + 1, and at once go on to read k + 2; so k + 3 is the one that is dealt meanwhile.
 ///
-///   first_units  of every `stride`-th task of the launch
+///   first_units  where tasks 0, stride, 2 * stride, ... of the launch begin
 template <class Task>
 struct block_units {
   static constexpr std::uint32_t slots = 4;
@@ -51,7 +50,7 @@ class block_dealer {
   using units = block_units<Task>;
 
  public:
-  static constexpr std::uint32_t first_units = 3;  ///< of a block, that need no counter
+  static constexpr std::uint32_t uncounted = 3;  ///< units of a block that come by its number
 
   __device__ block_dealer(const work<Task>& todo, units& to) : todo_(todo), to_(to) { ask(); }
 
@@ -59,8 +58,8 @@ class block_dealer {
   __device__ void deal(std::uint32_t k) {
     const std::uint32_t lane = threadIdx.x % 32, slot = k % units::slots;
     std::uint32_t unit = blockIdx.x + k * gridDim.x;
-    if (k >= first_units) {
-      unit = first_units * gridDim.x + __shfl_sync(0xFFFFFFFFU, next_, 0);
+    if (k >= uncounted) {
+      unit = uncounted * gridDim.x + __shfl_sync(0xFFFFFFFFU, next_, 0);
       ask();
     }
     std::uint32_t index = units::none;

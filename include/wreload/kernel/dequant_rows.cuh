@@ -333,7 +333,7 @@ __global__ void __launch_bounds__(tuning::dequant_rows::block_threads, tuning::d
     units.index_tasks(todo);
     __syncthreads();
     if (deals)
-      for (std::uint32_t k = 0; k < dealer.first_units; ++k) dealer.deal(k);
+      for (std::uint32_t k = 0; k < dealer.uncounted; ++k) dealer.deal(k);
     __syncthreads();
     using work_on = dequantiser<Stored, Runtime, Scale>;
     const work_on block(units, blocks);

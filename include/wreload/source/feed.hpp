@@ -32,13 +32,14 @@ namespace wreload {
 ///   pin(pages)           pins pages of a read-only file mapping so that the device reads them at their address; false
 ///                        where that is not possible
 ///   unpin(pages)         Requires: nothing reads them any more
-///   copy(batch, runs, from, to, after, ready)
-///                        copies runs of pinned memory to device memory, behind the landing of batch `after` (none:
-///                        -1); `ready` is the event that follows. A run lies in one range that was pinned
+///   copy(batch, runs, to, after, ready)
+///                        copies runs of pinned memory to device memory, behind the landing of batch `after` (-1: of
+///                        none); `ready` is the event that follows. A run lies in one range that was pinned
 ///   note(batch, read)    the batch's load is enqueued; it has read its sources once this event has completed
 ///   is_read(batch)       whether its sources in host memory have been read
 ///   is_landed(batch)     whether its load has completed
 ///   take_pinned(bytes), give_back(memory)
+///                        pinned memory for the ring; null: none to be had
 template <class T>
 concept feeding_device = requires(T& device, page_range pages, std::int64_t bytes, std::size_t batch, event_ref event,
                                   std::span<const copy_run> runs, std::byte* memory) {
@@ -62,14 +63,14 @@ concept feeding_device = requires(T& device, page_range pages, std::int64_t byte
 /// ready, in whatever order (kernels read it across PCIe, or the copy engine brings it to a lent device window). So
 /// pinning, copying, crossing and conversion overlap. `ready_batches` says more.
 ///
-/// Memory: the ring (`feed_options::ring_bytes`) is taken when the feed is made, and given back at its end
+/// Memory: the ring (`feed_options::ring_bytes`) is taken when the feed is made, and given back at its end.
 template <feeding_device Device>
 class basic_feed {
  public:
   static constexpr int least_slots = 3;  ///< of the ring and of the device window
   static constexpr int most_slots = 16;
-  static constexpr std::size_t most_in_flight = 4;  ///< batches that are issued and not read: so that the ring's, which
-                                                    ///< go first, have few before them
+  static constexpr std::size_t most_in_flight = 4;  ///< batches that are issued and not read; more would keep slots of
+                                                    ///< the ring waiting behind them
 
   template <class... Args>
   explicit basic_feed(const feed_options& options, Args&&... args)
@@ -131,6 +132,7 @@ class basic_feed {
     for (const page_range& each : kept_) bytes += each.bytes();
     return bytes;
   }
+  /// What pins and copies.
   Device& device() { return device_; }
 
  private:

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "../executor/cuda_call.cuh"
@@ -16,8 +17,8 @@ namespace wreload {
 
 /// Pins file pages for one GPU (-1: the calling thread's current one), and copies from them with its own stream.
 ///
-/// Addresses: pages are read at the address they have on the host; where CUDA gives them another they count as not
-/// pinned Stream:    two streams of its own, which wait for no other; it never waits on the host
+/// Addresses: pages are read at the address they have on the host; where CUDA gives them another they count as not pinned
+/// Stream:    two streams of its own, which wait for no other; it never waits on the host
 /// Errors:    CUDA's, from `prepare`, `copy` and `note`. A page that cannot be pinned is no error
 class cuda_pages {
  public:

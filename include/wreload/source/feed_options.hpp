@@ -22,7 +22,7 @@ namespace wreload {
 ///                    what cannot be pinned, and there is no limit
 ///   unregister_later pages that are still pinned when all are loaded stay so until `release`, or the next send that has
 ///                    other pages in their place, or the end of the feed: the update need not wait for that
-///   already_pinned   the caller has pinned the files' pages: nothing is pinned here
+///   already_pinned   with `registers`: the caller has pinned the files' pages, nothing is pinned here
 ///   ring             pinned memory that the caller lends; 3 to 16 slots of `window_bytes` are used
 ///   ring_bytes       without it: pinned memory that the feed takes for that when it is made. Where there is none
 ///                    either, pages that cannot be pinned pass through the executor's own pinned window
@@ -69,6 +69,8 @@ struct feed_report {
   double registering_seconds = 0;    ///< of the thread that does it
   double unregistering_seconds = 0;  ///< of that thread
 
+  /// "registered" (pages pinned where they lie, here or by the caller), "ring", both, or "host": how the host's bytes were
+  /// read. Whether the copy engine or the kernels brought them over is the caller's choice (`device_window`).
   std::string_view way() const {
     if (registered_bytes > 0) return ring_bytes + host_bytes > 0 ? "registered and ring" : "registered";
     return ring_bytes > 0 ? "ring" : "host";

@@ -32,7 +32,7 @@ class aside_memory {
   void own(std::byte* block) { blocks_.push_back(block); }
   bool or_direct() const { return given_.or_direct; }
 
-  /// Null where there is none.
+  /// Sets `memory` to null, and succeeds, where there is no room.
   status take(std::int64_t bytes, std::byte** memory) {
     *memory = space_.take(bytes);
     if (*memory != nullptr || !given_.lent.empty() || !is_unlimited()) return {};

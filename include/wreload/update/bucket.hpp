@@ -8,9 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "../core/on_use.hpp"
 #include "../core/prefetch.hpp"
 #include "../core/status.hpp"
 #include "options.hpp"
@@ -19,10 +17,11 @@ namespace wreload {
 
 /// Tensors in one block of memory, of the `memory` kind that each piece says.
 ///
-///   pieces    their data pointers lie in [base, base + bytes): built once, for every update. (Where the engine has its
-///             pieces anew each time, they may as well point into the block itself: base null)
-///   manifest  the caller's number for everything but `data`: names, dtypes, shapes, boxes, forms, places in the block,
-///             memory kinds and their order. The same number must mean the same again. 0: `manifest_of` is computed
+///   pieces    their data pointers lie in [base, base + bytes). So they can be built once, for every update; or, with
+///             base null, anew for each, and then they point into the block itself
+///   manifest  the caller's number for everything but `data`: names or ids, dtypes, shapes, strides, boxes, forms, places
+///             in the block, memory kinds, their order, and `bytes`. The same number must mean the same again: that is
+///             not checked. 0: `manifest_of` is computed
 ///   base      null: data
 ///   data      where the block lies this time; the bytes of a piece are read at data + (its pointer - base)
 struct bucket {

@@ -13,7 +13,7 @@
 
 namespace wreload::detail {
 
-/// What one bucket did, as tables of the executor; and what it brought, for an update that leaves the plan. The host keeps
+/// What one bucket did, as tables of the executor; and what it brought, for an update that departs from the plan. The host keeps
 /// 72 bytes a tensor that has one landing (the host executor 88 more).
 template <class Executor>
 struct planned_bucket {

@@ -21,8 +21,8 @@ namespace wreload::detail {
 /// the ledger knows nothing of it. With all of them the update is whole, since the one that made the plan was. At the first
 /// difference it leaves the plan: what has come is entered in the ledger, and from there on it is an update like any other.
 ///
-/// An update in complete scope that can fall back on nothing (no undo, nothing aside, no digests) records what its buckets
-/// do, until something comes in another way. A success makes that the model's plan. Under the model's lock.
+/// An update in complete scope that lands at once (no undo image, nothing aside, no digests) records what its buckets
+/// do, until something comes in another way. A success makes that the model's plan. Under the model's lock, but for `replay`.
 template <executor Executor>
 class plan_follower {
   template <class T>

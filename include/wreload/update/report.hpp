@@ -65,7 +65,7 @@ struct report {
   std::int64_t shared_bytes = 0;    ///< of both: what a second copy of the sources would have taken
   std::optional<bool> changed = {}; ///< whether a byte differs from the last version; only where asked for
   std::int64_t launches = 0;
-  std::int64_t replayed_buckets = 0;  ///< that did again what an earlier update did (see bucket.hpp)
+  std::int64_t replayed_buckets = 0;  ///< that did again what an earlier update did (see update/bucket.hpp)
   stage_seconds seconds = {};
   double pause_seconds = 0;         ///< from the first live write (swap: the exchange) to the end of `publish`
   std::int64_t staged_bytes = 0;    ///< most that was kept aside at one time

@@ -41,16 +41,20 @@ class update_lane {
   }
 
   /// Loads a batch, all of it or (on a refusal) none. The copies wait on the device for `ready`.
+  ///
+  /// Requires: with `ready`, pieces in device or pinned memory (`tensor_ref::memory`; pageable unless it says so)
   status load(std::span<const piece> pieces, event_ref ready = {}) { return session_->load(*state_, pieces, ready); }
 
   /// Loads a bucket, all of it or (on a refusal) none; as the batch of its pieces. A bucket that lies outside its block is
   /// refused.
   ///
-  /// Replay:    an update in complete scope (mode direct or swap, no undo image) to which everything comes in buckets is kept
-  ///            as the model's plan. While later updates bring the same buckets (by manifest, in any order, on any lane; the
-  ///            blocks a multiple of 16 bytes from where they were) each costs a few launches and `finish` no more: no
-  ///            tensor is looked at. At the first difference the update is an ordinary one, and makes the next plan
-  /// Memory:    the executor's room for tables (`cuda_options::plan_bytes`; without it nothing is kept), and host memory
+  /// Replay:    an update in complete scope (mode direct or swap, no undo image, no digests) to which everything comes in
+  ///            buckets, none of it with pads or to be compared with a second name, is kept as the model's plan. While later
+  ///            updates bring the same buckets (by manifest, in any order, on any lane; the blocks a multiple of 16 bytes
+  ///            from where they were) each costs a few launches and `finish` no more: no tensor is looked at. At the first
+  ///            difference the update is an ordinary one, and makes the next plan
+  /// Memory:    the executor's room for tables (CUDA: `cuda_options::plan_bytes`; without it nothing is kept. The host
+  ///            executor always keeps them, on the heap), and host memory for what the buckets brought
   status load(const bucket& from, event_ref ready = {}) { return session_->load(*state_, from, ready); }
 
   /// An event after which the sources given to this lane may be reused; null where that is so already.

@@ -74,6 +74,7 @@ class update_set {
     return for_each([](update_ref& each) { return each.settle(); });
   }
 
+  /// Publishes on a yes. A no aborts, an unknown outcome leaves the models `in_doubt`: both are `not_unanimous`. Waits.
   status publish(vote others) {
     if (others == vote::no) {  // also where it was this rank's commit that failed
       const status undone = abort();
