@@ -4,7 +4,7 @@
 // copied bytes and computed alphas ("copied") or nothing
 // ("books").
 //
-//   host_cost [ROUNDS]       default 5
+//   host_cost [ROUNDS]       default 3
 //
 // File order: a file a layer; in a file by dtype, widest first, then by name, as safetensors writes them.
 
