@@ -203,7 +203,7 @@ bool measure(int ranks, const std::string& what, int rounds, bench::table& resul
 }  // namespace
 
 int main(int count, char** arguments) {
-  const int rounds = count > 1 ? std::max(1, std::atoi(arguments[1])) : 5;
+  const int rounds = count > 1 ? std::max(1, std::atoi(arguments[1])) : 3;
   bench::table results;
   bool good = measure<books_executor>(1, "books, TP 1", rounds, results);
   good = measure<books_executor>(8, "books, rank 0 of TP 8", rounds, results) && good;
