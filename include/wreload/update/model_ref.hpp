@@ -1,6 +1,7 @@
 #pragma once
 /// `model_ref` and `update_ref`: a model and its open update with the executor's type erased, for transports and RPC.
 
+#include <concepts>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -34,7 +35,8 @@ class update_ref {
   status load(std::span<const piece> pieces, event_ref ready = {}) {
     return update_ == nullptr ? closed() : calls_->load(update_, pieces, ready);
   }
-  status load(const bucket& from, event_ref ready = {}) {
+  template <std::same_as<bucket> Bucket>  // braces mean pieces
+  status load(const Bucket& from, event_ref ready = {}) {
     return update_ == nullptr ? closed() : calls_->load_bucket(update_, from, ready);
   }
   event_ref flush() { return update_ == nullptr ? event_ref{} : calls_->flush(update_); }

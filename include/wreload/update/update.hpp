@@ -1,6 +1,7 @@
 #pragma once
 /// `update`: one transaction on a model, from `start` to `finish` or `abort`; and its lanes.
 
+#include <concepts>
 #include <list>
 #include <span>
 #include <string_view>
@@ -55,7 +56,8 @@ class update_lane {
   ///            difference the update is an ordinary one, and makes the next plan
   /// Memory:    the executor's room for tables (CUDA: `cuda_options::plan_bytes`; without it nothing is kept. The host
   ///            executor always keeps them, on the heap), and host memory for what the buckets brought
-  status load(const bucket& from, event_ref ready = {}) { return session_->load(*state_, from, ready); }
+  template <std::same_as<bucket> Bucket>  // braces mean pieces
+  status load(const Bucket& from, event_ref ready = {}) { return session_->load(*state_, from, ready); }
 
   /// An event after which the sources given to this lane may be reused; null where that is so already.
   event_ref flush() { return session_->flush(*state_); }
@@ -108,7 +110,8 @@ class update {
   status load(std::span<const piece> pieces, event_ref ready = {}) {
     return session_ == nullptr ? closed() : main_lane().load(pieces, ready);
   }
-  status load(const bucket& from, event_ref ready = {}) {
+  template <std::same_as<bucket> Bucket>  // braces mean pieces
+  status load(const Bucket& from, event_ref ready = {}) {
     return session_ == nullptr ? closed() : main_lane().load(from, ready);
   }
   event_ref flush() { return session_ == nullptr ? event_ref{} : main_lane().flush(); }
