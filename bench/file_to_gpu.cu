@@ -373,16 +373,16 @@ int main(int argc, char** argv) {
           found.told.unregistering_seconds * 1e3, release_seconds * 1e3,
           static_cast<double>(found.fused_rows) / static_cast<double>(tested.rows()), seconds.size());
     };
-    measure("first touch, pages and ring, copied to a lent window", {.ring = ring, .device_window = device_window});
+    measure("first touch, pages and ring, copied to a lent window", {.registers = true, .ring = ring, .device_window = device_window});
     measure("already pinned, copied to a lent window",
             {.keep_registered = true, .ring_bytes = 0, .device_window = device_window});
     measure("first touch, pages and ring, unpinned after the update",
-            {.unregister_later = true, .ring = ring, .device_window = device_window});
+            {.registers = true, .unregister_later = true, .ring = ring, .device_window = device_window});
     measure("first touch, ring alone, copied to a lent window",
-            {.registers = false, .ring = ring, .device_window = device_window});
-    measure("first touch, pages and ring, kernels read them", {.ring = ring});
+            {.ring = ring, .device_window = device_window});
+    measure("first touch, pages and ring, kernels read them", {.registers = true, .ring = ring});
     measure("already pinned, kernels read the pages", {.keep_registered = true, .ring_bytes = 0});
-    measure("first touch, pages alone, copied to a lent window", {.ring_bytes = 0, .device_window = device_window});
+    measure("first touch, pages alone, copied to a lent window", {.registers = true, .ring_bytes = 0, .device_window = device_window});
 
     {
       std::vector<double> seconds;

@@ -111,7 +111,7 @@ TEST_CASE("cuda feed: law 9: 50 feeds leave free device memory flat, kept pages 
   const std::int64_t bytes = 4 << 20;
   const std::span<std::byte> lent(to.memory().allocate(bytes, std::byte{0}), static_cast<std::size_t>(bytes));
   cuda_feed kept({.window_bytes = 64 * page, .keep_registered = true, .ring_bytes = bytes});
-  cuda_feed copied({.window_bytes = 64 * page, .threads = 3, .ring_bytes = bytes, .device_window = lent});
+  cuda_feed copied({.window_bytes = 64 * page, .threads = 3, .registers = true, .ring_bytes = bytes, .device_window = lent});
   for (int warm = 0; warm < 2; ++warm) {
     (void)fed(to, kept, warm == 0 ? on_disk_a : on_disk_b);
     (void)fed(to, copied, warm == 0 ? on_disk_a : on_disk_b);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -117,7 +118,7 @@ class placed_bucket {
  public:
   placed_bucket(test_memory<Executor>& memory, const test_bucket& of, const reference::checkpoint& all,
                 std::int64_t misalignment)
-      : manifest_(of.manifest), bytes_(of.bytes) {
+      : of_(std::make_shared<const test_bucket>(of)), manifest_(of.manifest), bytes_(of.bytes) {
     std::vector<std::byte> block(static_cast<std::size_t>(of.bytes + 64));
     placed_source at = memory.place(block.data(), of.bytes + 64);
     while (at.memory == memory_kind::pinned || (at.memory == memory_kind::pageable && !reads_pageable()))
@@ -125,7 +126,7 @@ class placed_bucket {
     const auto address = reinterpret_cast<std::uintptr_t>(at.data);
     data_ = static_cast<const std::byte*>(at.data) + (address + 15) / 16 * 16 + static_cast<std::uintptr_t>(misalignment) - address;
     for (std::size_t i = 0; i < of.parcels.size(); ++i) {
-      const parcel& each = of.parcels[i];
+      const parcel& each = of_->parcels[i];
       const std::vector<std::byte> bytes = bytes_of_parcel(each, all);
       if (!bytes.empty()) std::memcpy(block.data() + of.places[i], bytes.data(), bytes.size());
       const auto place = bucket_base + static_cast<std::uintptr_t>(of.places[i]);
@@ -154,6 +155,7 @@ class placed_bucket {
  private:
   static constexpr bool reads_pageable() { return Executor::converts_from(memory_kind::pageable); }
 
+  std::shared_ptr<const test_bucket> of_;  ///< its names are the pieces'
   std::uint64_t manifest_;
   std::int64_t bytes_;
   const std::byte* data_ = nullptr;

@@ -98,10 +98,10 @@ class bucket_run {
     if (found.empty()) found = engine->disturbed();
     demand(found.empty(), found);
   }
+  /// All buckets, or not all: some that are as in the plan may have come before the first that is not.
   void demand_replayed(bool expected) const {
-    const auto count = open.report().replayed_buckets;
-    demand(expected ? count == static_cast<std::int64_t>(cut(checkpoint(0)).size()) : count == 0,
-           std::to_string(count) + " buckets were replayed");
+    const auto count = open.report().replayed_buckets, all = static_cast<std::int64_t>(cut(checkpoint(0)).size());
+    demand(expected ? count == all : count < all, std::to_string(count) + " of " + std::to_string(all) + " buckets were replayed");
   }
 };
 

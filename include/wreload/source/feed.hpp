@@ -76,7 +76,7 @@ class basic_feed {
   explicit basic_feed(const feed_options& options, Args&&... args)
       : options_(options), device_(std::forward<Args>(args)...) {
     if constexpr (!Device::reads_mappings)
-      if (options.ring.empty() && options.ring_bytes > 0 && !(options.registers && options.already_pinned))
+      if (options.ring.empty() && options.ring_bytes > 0 && !options.already_pinned)
         own_ring_ = device_.take_pinned(options.ring_bytes);
   }
   basic_feed(const basic_feed&) = delete;  // owns pins
@@ -279,8 +279,8 @@ class basic_feed {
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
     const std::int64_t ring_bytes = options_.ring.empty() ? options_.ring_bytes : std::ssize(options_.ring);
     std::byte* const ring = options_.ring.empty() ? own_ring_ : options_.ring.data();
-    return {.are_pinned = options_.registers && options_.already_pinned,
-            .pins = options_.registers,
+    return {.are_pinned = options_.already_pinned,
+            .pins = options_.registers || options_.keep_registered || options_.already_pinned,
             .pins_all = options_.keep_registered,
             .unpins = !options_.keep_registered && !options_.unregister_later,
             .most_pinned_bytes =

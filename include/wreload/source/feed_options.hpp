@@ -14,15 +14,17 @@ namespace wreload {
 ///                    landed. With a device window or a ring at most a third of that
 ///   threads          that fill the ring (one more pins); 0: three less than there are cores, at most 12
 ///   registers        pages of the files are pinned where they lie, if that can be (never those of a private mapping;
-///                    see also `file_mapping::writable`), while other bytes go through the ring. false: all bytes do
+///                    see also `file_mapping::writable`), while other bytes go through the ring. false: all bytes do.
+///                    Pinning holds up the thread that feeds: pages that are read once go faster through the ring
+///                    (on an H200 0.77 of the copy engine's rate against 0.35 to 0.46; see bench/NOTES.md)
 ///   most_registered_bytes
 ///                    that are pinned at a time, but at least what one load reads. Below it, pages are unpinned only
 ///                    when no more are to be pinned, and the driver has time for that
-///   keep_registered  pinned pages stay so after `send`, until `release` or the end of the feed. The ring then has only
-///                    what cannot be pinned, and there is no limit
+///   keep_registered  pages are pinned, as with `registers`, and stay so after `send`, until `release` or the end of
+///                    the feed. The ring then has only what cannot be pinned, and there is no limit
 ///   unregister_later pages that are still pinned when all are loaded stay so until `release`, or the next send that has
 ///                    other pages in their place, or the end of the feed: the update need not wait for that
-///   already_pinned   with `registers`: the caller has pinned the files' pages, nothing is pinned here
+///   already_pinned   the caller has pinned the files' pages: nothing is pinned here
 ///   ring             pinned memory that the caller lends; 3 to 16 slots of `window_bytes` are used
 ///   ring_bytes       without it: pinned memory that the feed takes for that when it is made. Where there is none
 ///                    either, pages that cannot be pinned pass through the executor's own pinned window
@@ -33,7 +35,7 @@ namespace wreload {
 struct feed_options {
   std::int64_t window_bytes = std::int64_t{32} << 20;
   int threads = 0;
-  bool registers = true;
+  bool registers = false;
   std::int64_t most_registered_bytes = std::int64_t{16} << 30;
   bool keep_registered = false;
   bool unregister_later = false;
