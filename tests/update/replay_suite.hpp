@@ -272,6 +272,33 @@ TEST_CASE_TEMPLATE_DEFINE("buckets: what was converted on its way is not convert
   }
 }
 
+TEST_CASE_TEMPLATE_DEFINE("buckets: law 6: what a bucket has brought comes once, by whatever way", Executor, replay_once) {
+  engine<Executor> tested({plain("a", {64}), plain("b", {48})});
+  const auto all = random_checkpoint(tested.layers(), 1);
+  test_bucket both, again;
+  both.manifest = 6;
+  again.manifest = 7;
+  for (const char* name : {"a", "b"}) both.add(whole_parcel(name, all.at(name)), 16);
+  again.add(whole_parcel("a", all.at("a")), 16);
+  const placed_bucket<Executor> first(tested.memory(), both, all, 0), second(tested.memory(), again, all, 0);
+  {
+    update<Executor> open = tested.start();
+    must(open.load(first.get()));
+    must(open.retract("a"));
+    must(open.load(second.get()));
+    must(open.finish());
+  }
+  for (int i = 0; i < 3; ++i) {  // what was retracted made no plan; then one is made, then one is followed
+    update<Executor> open = tested.start();
+    must(open.load(first.get()));
+    direct_landing where;
+    if (i > 0) check_refused(open.landing("a", {}, all.at("a").type, &where), error_code::duplicate, "a");
+    check_refused(open.load(second.get()), error_code::duplicate, "a");
+    must(open.finish());
+    tested.demand_cold(all);
+  }
+}
+
 TEST_CASE_TEMPLATE_DEFINE("buckets: what lies outside the block is refused", Executor, replay_outside) {
   engine<Executor> tested(small_model());
   const auto all = random_checkpoint(tested.layers(), 1);
