@@ -32,9 +32,9 @@ inline std::vector<wr::checkpoint_tensor> last_values(const wr::registry& record
   for (std::size_t i = checkpoints.size(); i-- > 0;) {
     const bool is_last = i + 1 == checkpoints.size();
     for (const wr::checkpoint_tensor& found : checkpoints[i].tensors()) {
-      const std::int32_t name = records.find_name(found.name);
+      const std::int32_t name = records.names.find(found.name);
       if (name == wr::no_index) continue;  // every tensor was loaded, so every name is known
-      const std::int32_t source = wr::at(records.names, name).source;
+      const std::int32_t source = records.names[name].source;
       const auto slot = static_cast<std::size_t>(source);
       if (have[slot] || (!is_last && !partial && !detail::is_kept(records, wr::at(records.sources, source)))) continue;
       have[slot] = true;

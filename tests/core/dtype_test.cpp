@@ -74,6 +74,8 @@ TEST_CASE("a set holds exactly what was put in") {
     for (const fact& b : facts) {
       const wr::dtype_set both = wr::dtype_set(a.type) | b.type;
       for (const fact& c : facts) REQUIRE(both.contains(c.type) == (c.type == a.type || c.type == b.type));
+      REQUIRE((both & wr::dtype_set(b.type)) == wr::dtype_set(b.type));
+      REQUIRE((wr::dtype_set(a.type) & b.type) == (a.type == b.type ? wr::dtype_set(a.type) : wr::dtype_set{}));
     }
 }
 

@@ -121,6 +121,10 @@ class dtype_set {
     return *this;
   }
   friend constexpr dtype_set operator|(dtype_set a, dtype_set b) { return a |= b; }
+  friend constexpr dtype_set operator&(dtype_set a, dtype_set b) {
+    a.bits_ &= b.bits_;
+    return a;
+  }
   friend constexpr bool operator==(dtype_set, dtype_set) = default;
 
  private:

@@ -47,8 +47,8 @@ class feed_planner {
 
   void add(std::size_t index, const checkpoint_tensor& tensor) {
     const std::int64_t before = plan_.needed_bytes;
-    const std::int32_t id = records_.find_name(tensor.name);
-    const source_record* source = id == no_index ? nullptr : &at(records_.sources, at(records_.names, id).source);
+    const std::int32_t id = records_.names.find(tensor.name);
+    const source_record* source = id == no_index ? nullptr : &at(records_.sources, records_.names[id].source);
     const bool has_bytes = source != nullptr && tensor.tensor.bytes() > 0;
     if (!has_bytes || source->landings.empty()) {
       plan_.first.push_back({.tensor = index, .data = tensor.tensor, .is_needed = false});

@@ -115,7 +115,7 @@ std::int64_t count_not_sent(const model_core<Executor>& core) {
   std::int64_t count = 0;
   for (std::size_t i = 0; i < core.records.sources.size(); ++i) {
     const auto id = static_cast<std::int32_t>(i);
-    count += core.books.is_declared_source(id) && !core.books.arrived(id);
+    count += core.books.scope().has(id) && !core.books.arrived(id);
   }
   return count;
 }

@@ -77,7 +77,7 @@ class intake {
   status try_out(const piece& wanted, admission& trial) {
     const std::int32_t id = resolve(wanted);
     if (id == no_index) return unknown(wanted.name);
-    const name_record name = at(core_.records.names, id);
+    const name_record name = core_.records.names[id];
     const source_record& source = at(core_.records.sources, name.source);
     const tensor_ref shaped{.data = &trial, .type = wanted.tensor.type,
                             .extents = wanted.part.whole ? source.extents : wanted.part.extent};
@@ -108,7 +108,7 @@ class intake {
   }
 
   std::int32_t resolve(const piece& part) const {
-    if (!part.id.is_known()) return core_.records.find_name(part.name);
+    if (!part.id.is_known()) return core_.records.names.find(part.name);
     return part.id.index < static_cast<std::int32_t>(core_.records.names.size()) ? part.id.index : no_index;
   }
 
@@ -118,8 +118,8 @@ class intake {
     const registry& records = core_.records;
     if (!part.id.is_known())
       return core_.order.find(
-          part.name, cursor, [&](std::int32_t id) { return records.text_of(id); },
-          [&](std::string_view name) { return records.find_name(name); });
+          part.name, cursor, [&](std::int32_t id) { return records.names.text_of(id); },
+          [&](std::string_view name) { return records.names.find(name); });
     const std::int32_t id = resolve(part);
     if (id != no_index) core_.order.follow(id, cursor);
     return id;
@@ -134,20 +134,20 @@ class intake {
       return !pieces[i].id.is_known() && pieces[i].form != load_form::runtime;
     };
     for (std::size_t i = 0; !is_guessed && i < pieces.size(); ++i)
-      if (is_named(i)) records.prefetch_slot(hashes[i] = name_index::hash_of(pieces[i].name));
+      if (is_named(i)) records.names.prefetch_slot(hashes[i] = name_index::hash_of(pieces[i].name));
     for (std::size_t i = 0; !is_guessed && i < pieces.size(); ++i)
-      if (is_named(i)) ids[i] = records.prefetch_text_of(hashes[i]);
+      if (is_named(i)) ids[i] = records.names.prefetch_text_of(hashes[i]);
     for (std::size_t i = 0; !is_guessed && i < pieces.size(); ++i)
-      if (is_named(i)) records.prefetch_text(ids[i]);
+      if (is_named(i)) records.names.prefetch_text(ids[i]);
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       if (!is_named(i)) {
         ids[i] = pieces[i].form == load_form::runtime ? no_index : resolve(pieces[i]);
         continue;
       }
       ids[i] = core_.order.find(
-          pieces[i].name, cursor, [&](std::int32_t id) { return records.text_of(id); },
+          pieces[i].name, cursor, [&](std::int32_t id) { return records.names.text_of(id); },
           [&](std::string_view name) {
-            return records.find_name(name, is_guessed ? name_index::hash_of(name) : hashes[i]);
+            return records.names.find(name, is_guessed ? name_index::hash_of(name) : hashes[i]);
           });
     }
   }
@@ -157,7 +157,7 @@ class intake {
     if (from.trust == 0) return;
     core_.order.look_ahead(from);
     core_.books.prefetch(from.expected(7), from.expected(5), from.expected(3));
-    core_.records.prefetch_text(from.expected(2));
+    core_.records.names.prefetch_text(from.expected(2));
   }
 
   status take_one(const piece& part, std::int32_t id, accepted& into) {
@@ -171,7 +171,7 @@ class intake {
       if (status refused = core_.books.admit_runtime(param, part.tensor, part.part, work); !refused.ok())
         return refused;
     } else if (id != no_index) {
-      const name_record name = at(core_.records.names, id);
+      const name_record name = core_.records.names[id];
       if (status refused = core_.books.admit(name, part.tensor, part.part, work); !refused.ok()) return refused;
       counted.name = id;
       counted.is_first = work.claims.size() > claims_before && work.claims[claims_before].landing == no_index;
@@ -189,7 +189,7 @@ class intake {
   }
 
   status take_one_in_place(std::string_view name, load_form form, accepted& into) {
-    const std::int32_t id = form == load_form::checkpoint ? core_.records.find_name(name) : no_index;
+    const std::int32_t id = form == load_form::checkpoint ? core_.records.names.find(name) : no_index;
     const std::int32_t param = form == load_form::runtime ? core_.records.find_param(name) : no_index;
     if (id == no_index && param == no_index) return unknown(name);
     tensor_ref in_place{.data = &into};
@@ -199,7 +199,7 @@ class intake {
       into.counted.push_back({.bytes = in_place.bytes(), .type = in_place.type});
       return core_.books.admit_runtime(param, in_place, {}, into.work);
     }
-    const name_record record = at(core_.records.names, id);
+    const name_record record = core_.records.names[id];
     const source_record& source = at(core_.records.sources, record.source);
     in_place.extents = source.extents;
     for (const std::int32_t l : source.landings) {

@@ -94,10 +94,10 @@ class landed_digests {
         return failed;
     found.digests_checked = found.digests_unchecked = 0;
     for (const tile_digest& told : expected) {
-      const std::int32_t id = core_.records.find_name(told.source);
+      const std::int32_t id = core_.records.names.find(told.source);
       bool is_here = false;
       if (id != no_index)
-        for (const std::int32_t l : at(core_.records.sources, at(core_.records.names, id).source).landings) {
+        for (const std::int32_t l : at(core_.records.sources, core_.records.names[id].source).landings) {
           if (!is_counted(l) || digest_grid_of(told.part).tiles() != 1) continue;
           const landing_record& landing = at(core_.records.landings, l);
           const std::int64_t row = told.part.row_begin / digest_tile_rows, col = told.part.col_begin / digest_tile_cols;

@@ -122,7 +122,7 @@ class model {
   }
 
   /// Looks a checkpoint name (any spelling) up.
-  tensor_id find(std::string_view name) const { return {core_.records.find_name(name)}; }
+  tensor_id find(std::string_view name) const { return {core_.records.names.find(name)}; }
 
   model_state state() const { return core_.state; }
   /// Of the weights that serve: successful finishes so far; after a rollback that of the generation gone back to. No number
@@ -308,7 +308,7 @@ class model {
     dependent<std::vector<fill_job>, Executor> rectangles;
     dependent<std::vector<land_job>, Executor> mapped;
     for (const param_record& param : core_.records.params) {
-      if (param.map != unmapped) ledger::append_pads(param, mapped);
+      if (param.map != unmapped) detail::append_pads(param, mapped);
       if (param.map != unmapped || param.plan.bytes() == 0) continue;  // none, or no storage
       const std::int64_t element = bytes_of(param.plan.spec.runtime);
       for (const planned_pad& pad : param.plan.pads)

@@ -44,7 +44,7 @@ struct generation {
   std::int64_t version = 0;
   model_state state = model_state::undefined;
   std::vector<std::int64_t> layer_versions = {};
-  std::vector<std::uint8_t> kept = {};  ///< see `ledger::kept`
+  std::vector<std::uint8_t> kept = {};  ///< see `kept_values::valid`
   std::uint64_t digest = 0;
   bool has_digest = false;
 };
@@ -96,12 +96,12 @@ struct model_core {
 
   std::int32_t equal_flag(std::size_t index) const { return static_cast<std::int32_t>(records.twin_groups.size() + index); }
 
-  generation current() const { return {version, state, layer_versions, books.kept(), last_digest, has_digest}; }
+  generation current() const { return {version, state, layer_versions, books.kept().valid(), last_digest, has_digest}; }
   void become(const generation& other) {
     version = other.version;
     state = other.state;
     layer_versions = other.layer_versions;
-    books.restore_kept(other.kept);
+    books.kept().restore(other.kept);
     last_digest = other.digest;
     has_digest = other.has_digest;
   }
@@ -109,7 +109,7 @@ struct model_core {
   void lose_pages() {
     (void)pages->drop();
     previous.reset();
-    books.restore_kept(std::vector<std::uint8_t>(records.sources.size()));
+    books.kept().restore(std::vector<std::uint8_t>(records.sources.size()));
     has_digest = false;
     state = model_state::asleep;
   }

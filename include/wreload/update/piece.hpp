@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "../core/box.hpp"
+#include "../core/status.hpp"
 #include "../core/tensor_ref.hpp"
 
 namespace wreload {
@@ -22,6 +24,24 @@ struct piece_run {
     return source + (row - part.row_begin) * row_stride_bytes + (col - part.col_begin) * col_stride_bytes;
   }
 };
+
+/// Refuses a tensor that does not fill the box of the target: by its shape, its strides or its null pointer. `name()` is
+/// looked up for messages alone.
+template <class Name>
+status check_box(Name&& name, const shape& target, const tensor_ref& tensor, const box& part) {
+  if (!fits(part, target))
+    return refuse(error_code::wrong_shape, name(), "a box inside " + to_string(target), to_string(part));
+  const shape& size = part.whole ? target : part.extent;
+  const bool one_element = size.elements() == 1 && tensor.extents.valid() && tensor.extents.elements() == 1;
+  if (!(tensor.extents == size) && !one_element)
+    return refuse(error_code::wrong_shape, name(), std::string(name_of(tensor.type)) + " " + to_string(size),
+                  to_string(tensor));
+  if (!tensor.row_major() && tensor.strides.rank() != tensor.extents.rank())
+    return refuse(error_code::bad_argument, name(), "a stride per dim", to_string(tensor.strides));
+  if (tensor.data == nullptr && size.elements() > 0)
+    return refuse(error_code::bad_argument, name(), to_string(tensor), "a null pointer");
+  return {};
+}
 
 /// Calls `visit(piece_run)` for the rectangles of a piece. Any strides are read as they are, transposed views too.
 ///

@@ -84,7 +84,7 @@ class plan_follower {
       const planned& each = core_.plan->buckets[i];
       core_.books.enter(each.claims);
       for (counted_piece part : each.counted) {
-        if (part.name != no_index) part.is_first = core_.books.enter(at(core_.records.names, part.name));
+        if (part.name != no_index) part.is_first = core_.books.enter(core_.records.names[part.name]);
         count(part, counted);
       }
       for (const std::int32_t landing : each.fused) converted.note_fused(landing);

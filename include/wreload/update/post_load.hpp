@@ -73,7 +73,7 @@ class post_load {
   bool fuse(const land_job& job, const landed_part& what, conversion_jobs<Executor>& jobs) {
     const landing_record& weight = at(core_.records.landings, what.landing);
     if (!is_stored(job, what) || !can_fuse(job, what) || !(what.part == weight.needed) ||
-        !core_.books.is_whole(weight.scale))
+        !core_.books.arrivals().is_whole(weight.scale))
       return false;
     if (jobs.empty()) jobs.resize(core_.keys.size());
     jobs[key_of(what.landing)].push_back(fused_job(job, what));

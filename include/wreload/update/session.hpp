@@ -223,7 +223,7 @@ class session {
     const lock_scope guard(core_.lock);
     if (status refused = check_open(); !refused.ok()) return refused;
     leave_plan();
-    const std::int32_t id = core_.records.find_name(name);
+    const std::int32_t id = core_.records.names.find(name);
     const std::int32_t param = core_.records.find_param(name);
     if (id == no_index && param == no_index) return note(intake_.unknown(name));
     if (any_runs()) return busy(name);
@@ -231,7 +231,7 @@ class session {
     if (landed_digests_)  // sums begin anew behind everything that was added to them
       if (status failed = join_lanes(main_lane()); !failed.ok()) return failed;
     if (id != no_index) {
-      const std::int32_t source = at(core_.records.names, id).source;
+      const std::int32_t source = core_.records.names[id].source;
       for (const std::int32_t l : at(core_.records.sources, source).landings)
         if (status failed = retract_landing(l); !failed.ok()) return fail(failed);
       core_.books.retract(source);
@@ -242,7 +242,7 @@ class session {
     }
     // A difference that was found counts no longer for groups that must come anew.
     for (std::size_t group = 0; group < core_.records.twin_groups.size(); ++group)
-      if (!core_.books.arrived_any(static_cast<std::int32_t>(group))) core_.run.flags()[group] = 0;
+      if (!core_.books.arrivals().any_of_group(static_cast<std::int32_t>(group))) core_.run.flags()[group] = 0;
     // What comes again may come on another lane: it must not overtake what is retracted.
     for (auto& lane : lanes_)
       for (auto& other : lanes_)
@@ -376,7 +376,7 @@ class session {
     }
   }
 
-  bool is_complete() const { return core_.books.is_complete(); }
+  bool is_complete() const { return core_.books.scope().is_complete(); }
 
   status fail(const status& failure) {
     if (failed_.ok()) {

@@ -51,10 +51,10 @@ status check_digests(model_core<Executor>& core, typename Executor::lane& lane, 
   dependent<std::vector<digest_job>, Executor> jobs;
   found.digests_checked = found.digests_unchecked = 0;
   for (const tile_digest& told : expected) {
-    const std::int32_t id = core.records.find_name(told.source);
+    const std::int32_t id = core.records.names.find(told.source);
     bool is_here = false;
     if (id != no_index && digest_grid_of(told.part).tiles() == 1) {
-      const source_record& source = at(core.records.sources, at(core.records.names, id).source);
+      const source_record& source = at(core.records.sources, core.records.names[id].source);
       for (const std::int32_t l : source.landings) {
         tile whole{&told, jobs.size(), jobs.size()};
         std::int64_t elements = 0;
