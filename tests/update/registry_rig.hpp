@@ -11,6 +11,7 @@
 
 #include <doctest/doctest.h>
 
+#include <wreload/layout/plan_layer.hpp>
 #include <wreload/layouts/plain.hpp>
 #include <wreload/update/registry.hpp>
 

@@ -47,7 +47,8 @@ class basic_declared_scope {
         declare(name);
     }
     if (any) return {};
-    return refuse(error_code::bad_argument, scope.prefix, "a partial scope that declares a tensor of the model", "none");
+    return refuse(error_code::bad_argument, scope.prefix, "a partial scope that declares a tensor of the model",
+                  "none");
   }
 
   bool is_complete() const { return complete_; }

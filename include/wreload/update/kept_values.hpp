@@ -13,8 +13,8 @@
 
 namespace wreload {
 
-/// Of a kept param the value of the last successful update serves, until an update writes it: from then on it serves only
-/// if that one succeeds.
+/// Of a kept param the value of the last successful update serves, until an update writes it: from then on it serves
+/// only if that one succeeds.
 template <class Use = on_use>
 class basic_kept_values {
  public:
@@ -30,7 +30,8 @@ class basic_kept_values {
   void clear() { std::fill(written_.begin(), written_.end(), false); }
   void note_written(std::int32_t source) { at(written_, source) = 1; }
 
-  /// Whether the last successful update's value of a landing serves: this one has not written it (not even to retract it).
+  /// Whether the last successful update's value of a landing serves: this one has not written it (not even to retract
+  /// it).
   bool serves(std::int32_t l) const {
     if (!at(records_.params, at(records_.landings, l).param).plan.spec.kept) return false;
     bool is_valid = false, is_written = false;

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "../core/on_use.hpp"
+#include "admission.hpp"
 #include "digest.hpp"
-#include "ledger.hpp"
 #include "model_core.hpp"
 
 namespace wreload::detail {

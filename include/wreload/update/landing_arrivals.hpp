@@ -1,6 +1,6 @@
 #pragma once
-/// `landing_arrivals`: what has come of each landing in this update, under each name and under any; what may still come;
-/// and the jobs that bring it.
+/// `landing_arrivals`: what has come of each landing in this update, under each name and under any; what may still
+/// come; and the jobs that bring it.
 
 #include <cstddef>
 #include <cstdint>

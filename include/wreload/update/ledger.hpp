@@ -24,8 +24,8 @@
 
 namespace wreload {
 
-/// The books of one update at a time: its scope, what has come, under which spelling, and the kept values that outlive it.
-/// Not thread safe: the update holds a lock around it.
+/// The books of one update at a time: its scope, what has come, under which spelling; and the kept values, which
+/// outlive it. Not thread safe: the update holds a lock around it.
 template <class Use = on_use>
 class basic_ledger {
   using admission = dependent<wreload::admission, Use>;
@@ -151,8 +151,8 @@ class basic_ledger {
     basic_gaps<Use>(records_, arrived_, declared_, kept_).for_each(first, count, missing);
   }
 
-  /// Calls `visit(rect)` for each run of a landing's rows that arrived in the stored format of a view that converts; for
-  /// one of the names that share bytes.
+  /// Calls `visit(rect)` for each run of a landing's rows that arrived in the stored format of a view that converts;
+  /// for one of the names that share bytes.
   template <class Visit>
   void for_each_stored_run(std::int32_t l, Visit&& visit) const {
     if (records_.is_first_twin(l) && at(records_.params, landing(l).param).plan.spec.converts())

@@ -12,6 +12,7 @@
 #include "../core/on_use.hpp"
 #include "../executor/host.hpp"
 #include "../layout/describe.hpp"
+#include "../layout/plan_layer.hpp"
 #include "../numerics/environment.hpp"
 #include "addresses.hpp"
 #include "auditor.hpp"

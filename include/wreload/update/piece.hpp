@@ -25,8 +25,8 @@ struct piece_run {
   }
 };
 
-/// Refuses a tensor that does not fill the box of the target: by its shape, its strides or its null pointer. `name()` is
-/// looked up for messages alone.
+/// Refuses a tensor that does not fill a box of the target: by its shape, its strides or its null pointer. `name()` is
+/// called for messages alone.
 template <class Name>
 status check_box(Name&& name, const shape& target, const tensor_ref& tensor, const box& part) {
   if (!fits(part, target))

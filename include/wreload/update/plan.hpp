@@ -7,8 +7,8 @@
 
 #include "../core/on_use.hpp"
 #include "../policy/derived.hpp"
+#include "admission.hpp"
 #include "counted_piece.hpp"
-#include "ledger.hpp"
 #include "options.hpp"
 
 namespace wreload::detail {

@@ -127,6 +127,9 @@ class basic_registry {
     for (const std::int32_t twin : at(twin_groups, twins)) visit(twin);
   }
 
+  /// The checkpoint name of a landing.
+  std::string_view source_of(std::int32_t landing) const { return at(sources, at(landings, landing).source).name; }
+
   /// The text of a name.
   std::string_view spelling(name_record name) const {
     return names.text_of(at(sources, name.source).first_name + name.spelling);

@@ -19,8 +19,8 @@
 
 namespace wreload {
 
-/// A part of a param is a part of each landing that it covers, claimed in checkpoint coordinates as any other. Rows that
-/// no landing covers are pad.
+/// A part of a param is a part of each landing that it covers, claimed in checkpoint coordinates as any other. Rows
+/// that no landing covers are pad.
 template <class Use = on_use>
 class basic_runtime_pieces {
   using admission = dependent<wreload::admission, Use>;
@@ -30,8 +30,8 @@ class basic_runtime_pieces {
                        basic_landing_arrivals<Use>& arrived)
       : records_(records), declared_(declared), arrived_(arrived) {}
 
-  /// Claims a part and appends its jobs. On a refusal nothing is claimed. The box is in the param's matrix form; or, of a
-  /// stacked param and for a tensor [slots, rows, cols], in the param's own three dims.
+  /// Claims a part and appends its jobs. On a refusal nothing is claimed. The box is in the param's matrix form; or, of
+  /// a stacked param and for a tensor [slots, rows, cols], in the param's own three dims.
   status admit(std::int32_t id, const tensor_ref& tensor, const box& part, admission& out) {
     const param_record& param = at(records_.params, id);
     const shape matrix{param.plan.rows, param.plan.cols};

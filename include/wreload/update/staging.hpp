@@ -10,8 +10,9 @@
 #include <vector>
 
 #include "../core/on_use.hpp"
-#include "ledger.hpp"
+#include "admission.hpp"
 #include "options.hpp"
+#include "registry.hpp"
 #include "staging_space.hpp"
 
 namespace wreload::detail {

@@ -14,7 +14,7 @@
 
 namespace wreload::detail {
 
-/// Refuses, by the param's name, memory that cannot hold it: null, misaligned, or rows that are not where it needs them.
+/// Refuses, by the param's name, memory that cannot hold it: null, misaligned, or with rows that it cannot have.
 template <class = on_use>
 status check_storage(const planned_param& param, const storage& given) {
   if (given.data == nullptr && param.bytes() > 0)

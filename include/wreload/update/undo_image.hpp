@@ -6,8 +6,11 @@
 #include <vector>
 
 #include "../core/on_use.hpp"
+#include "admission.hpp"
 #include "coverage.hpp"
 #include "model_core.hpp"
+#include "options.hpp"
+#include "report.hpp"
 
 namespace wreload::detail {
 
@@ -18,11 +21,17 @@ class undo_image {
   using vector = dependent<std::vector<T>, Executor>;
 
  public:
-  explicit undo_image(model_core<Executor>& core) : core_(core) {}
+  /// `told`: receives how many bytes it takes.
+  undo_image(model_core<Executor>& core, report& told, undo_mode mode)
+      : core_(core), told_(told), is_kept_(mode == undo_mode::host) {}
 
-  /// Saves what a write to this landing (or a conversion of it) may change, unless that is saved. Waits.
-  status save_landing(std::int32_t landing) {
-    const landing_record& record = at(core_.records.landings, landing);
+  /// Else all that is saved here is nothing.
+  bool is_kept() const { return is_kept_; }
+
+  /// Saves what a job that lands this (or a conversion of it) may change, unless that is saved. Waits.
+  status save(const landed_part& what) {
+    const landing_record& record = at(core_.records.landings, what.landing);
+    if (what.shared) return save_param(record.param);
     const param_record& param = at(core_.records.params, record.param);
     std::int64_t begin = record.local_row, end = record.local_row + record.needed.rows();
     if (param.map != unmapped) {
@@ -33,8 +42,9 @@ class undo_image {
   }
   status save_param(std::int32_t id) { return save(id, 0, at(core_.records.params, id).plan.rows); }
 
-  bool has_landing(std::int32_t landing) const {
-    const landing_record& record = at(core_.records.landings, landing);
+  bool has(const landed_part& what) const {
+    if (what.shared) return false;
+    const landing_record& record = at(core_.records.landings, what.landing);
     return !saved_.empty() &&
            at(saved_, record.param).contains({record.local_row, record.local_row + record.needed.rows(), 0, 1});
   }
@@ -56,8 +66,6 @@ class undo_image {
     return core_.run.wait(lane);
   }
 
-  std::int64_t bytes() const { return bytes_; }
-
  private:
   struct rows {
     std::int32_t param = no_index;
@@ -67,6 +75,7 @@ class undo_image {
   };
 
   status save(std::int32_t id, std::int64_t begin, std::int64_t end) {
+    if (!is_kept_) return {};
     saved_.resize(core_.records.params.size());
     status failed;
     vector<rect> missing;
@@ -91,15 +100,16 @@ class undo_image {
                                          chunk * row_bytes);
           !failed.ok())
         return failed;
-    bytes_ += static_cast<std::int64_t>(part.bytes.size());
+    told_.undo_bytes += static_cast<std::int64_t>(part.bytes.size());
     image_.push_back(static_cast<rows&&>(part));
     return {};
   }
 
   model_core<Executor>& core_;
+  report& told_;
+  bool is_kept_;
   vector<coverage> saved_ = {};  ///< per param: rows, as a matrix of one column
   vector<rows> image_ = {};
-  std::int64_t bytes_ = 0;
 };
 
 }  // namespace wreload::detail

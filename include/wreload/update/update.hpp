@@ -32,19 +32,19 @@ class update_lane {
   status load(std::string_view name, const tensor_ref& tensor, const box& part = whole_tensor,
               load_form form = load_form::checkpoint) {
     const piece one{.name = name, .tensor = tensor, .part = part, .form = form};
-    return session_->load(*state_, {&one, 1}, {});
+    return session_->loads().load(*state_, {&one, 1}, {});
   }
 
   /// The same by id (see `model::find`), without a look-up.
   status load(tensor_id id, const tensor_ref& tensor, const box& part = whole_tensor) {
     const piece one{.tensor = tensor, .part = part, .id = id};
-    return session_->load(*state_, {&one, 1}, {});
+    return session_->loads().load(*state_, {&one, 1}, {});
   }
 
   /// Loads a batch, all of it or (on a refusal) none. The copies wait on the device for `ready`.
   ///
   /// Requires: with `ready`, pieces in device or pinned memory (`tensor_ref::memory`; pageable unless it says so)
-  status load(std::span<const piece> pieces, event_ref ready = {}) { return session_->load(*state_, pieces, ready); }
+  status load(std::span<const piece> pieces, event_ref ready = {}) { return session_->loads().load(*state_, pieces, ready); }
 
   /// Loads a bucket, all of it or (on a refusal) none; as the batch of its pieces. A bucket that lies outside its block is
   /// refused.
@@ -57,7 +57,7 @@ class update_lane {
   /// Memory:    the executor's room for tables (CUDA: `cuda_options::plan_bytes`; without it nothing is kept. The host
   ///            executor always keeps them, on the heap), and host memory for what the buckets brought
   template <std::same_as<bucket> Bucket>  // braces mean pieces
-  status load(const Bucket& from, event_ref ready = {}) { return session_->load(*state_, from, ready); }
+  status load(const Bucket& from, event_ref ready = {}) { return session_->loads().load(*state_, from, ready); }
 
   /// An event after which the sources given to this lane may be reused; null where that is so already.
   event_ref flush() { return session_->flush(*state_); }
