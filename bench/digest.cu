@@ -1,6 +1,7 @@
 // How near a plain read the digest of a model comes: 60 FP8 matrices (20 layers, shapes as in fp8_matrices.cuh) and 60 in
-// BF16, and 278,000 tensors of 16 bytes, as a caller of model::digests gets them; and what digests cost as a by-product of
-// landing. Every digest is compared with a kernel that adds up bytes from the definition.
+// BF16, by the kernel's launch and as a caller of model::digests gets them by the host's clock; 278,000 tensors of 16 bytes;
+// and what digests cost as a by-product of landing. Every digest is compared with a kernel that adds up bytes from the
+// definition.
 //
 //   digest [REPETITIONS] [LAYERS]      default 11 and 20
 #include <string>
@@ -18,16 +19,19 @@ using bench::device_array;
 using bench::seconds_now;
 namespace wr = wreload;
 
-/// The yardstick: reads with 16-byte loads, eight in flight, and adds up what it read.
-__global__ void __launch_bounds__(256) read_all(const uint4* vectors, std::uint64_t count, std::uint32_t* total) {
+/// The yardstick: reads with 16-byte loads, eight in flight, and adds up what it read. The faster of two orders counts: each
+/// block a piece of its own, or all of them side by side through the whole.
+__global__ void __launch_bounds__(256) read_all(const uint4* vectors, std::uint64_t count, bool is_by_block, std::uint32_t* total) {
   constexpr int depth = 8;
   std::uint32_t sum = 0;
-  const std::uint64_t stride = std::uint64_t{gridDim.x} * blockDim.x;
-  for (std::uint64_t first = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; first < count; first += depth * stride) {
+  const std::uint64_t blocks = gridDim.x, threads = blockDim.x;
+  const std::uint64_t apart = is_by_block ? threads : blocks * threads;
+  std::uint64_t first = blockIdx.x * threads * (is_by_block ? depth : 1) + threadIdx.x;
+  for (; first < count; first += depth * blocks * threads) {
     uint4 read[depth] = {};
 #pragma unroll
     for (int i = 0; i < depth; ++i)
-      if (first + i * stride < count) read[i] = vectors[first + i * stride];
+      if (first + i * apart < count) read[i] = vectors[first + i * apart];
 #pragma unroll
     for (int i = 0; i < depth; ++i) sum += read[i].x ^ read[i].y ^ read[i].z ^ read[i].w;
   }
@@ -95,10 +99,12 @@ class bed {
       BENCH_CUDA(cudaMemcpyAsync(live_, source_, static_cast<std::size_t>(bytes_), cudaMemcpyDeviceToDevice, stream_));
     });
   }
-  double read() {
+  double read(bool is_by_block) {
+    const auto vectors = static_cast<std::uint64_t>(bytes_ / 16);
+    const unsigned blocks = is_by_block ? static_cast<unsigned>((vectors + 8 * 256 - 1) / (8 * 256)) : 132 * 8;
     return bench::device_seconds(stream_, [&] {
-      read_all<<<132 * 8, 256, 0, stream_>>>(reinterpret_cast<const uint4*>(live_), static_cast<std::uint64_t>(bytes_ / 16),
-                                              reinterpret_cast<std::uint32_t*>(sums_));
+      read_all<<<blocks, 256, 0, stream_>>>(reinterpret_cast<const uint4*>(live_), vectors, is_by_block,
+                                             reinterpret_cast<std::uint32_t*>(sums_));
       BENCH_CUDA(cudaGetLastError());
     });
   }
@@ -135,15 +141,46 @@ class bed {
     count_wrong(list);
     return time;
   }
-  /// The executor's part of it, by events on the stream, behind a full queue.
+  /// The kernel's launch by events. (Around `model::digests` they would show when the host has woken up.)
   double digest_by_device() {
-    std::vector<wr::digest_job> jobs;
-    for (std::size_t i = 0; i < sizes_.size(); ++i)
-      jobs.push_back({.data = reinterpret_cast<std::byte*>(live_ + offsets_[i]), .rows = sizes_[i].rows, .cols = sizes_[i].cols,
-                      .row_stride_bytes = sizes_[i].cols * element_, .element_bytes = element_});
-    std::vector<std::uint64_t> sums(static_cast<std::size_t>(tiles_));
-    auto lane = model_.executor().open({stream_});
-    return bench::device_seconds(stream_, [&] { demand(model_.executor().digest(lane, jobs, sums)); });
+    using choice = wr::tuning::digest_tiles;
+    auto* sums = reinterpret_cast<std::uint64_t*>(sums_);
+    std::vector<wr::kernel::digest_task> tasks;
+    wr::kernel::work<wr::kernel::digest_task> todo;
+    std::int64_t first = 0;
+    for (std::size_t i = 0; i < sizes_.size(); ++i) {
+      const wr::digest_job job{.data = reinterpret_cast<std::byte*>(live_ + offsets_[i]), .rows = sizes_[i].rows, .cols = sizes_[i].cols,
+                               .row_stride_bytes = sizes_[i].cols * element_, .element_bytes = element_};
+      const wr::digest_grid grid = wr::digest_grid_of(job);
+      tasks.push_back(wr::kernel::make_task(job, nullptr, nullptr, sums + first, grid.across));
+      tasks.back().first_unit = todo.units;
+      todo.units += static_cast<std::uint32_t>(tasks.back().units());
+      first += grid.tiles();
+    }
+    const std::size_t table_bytes = tasks.size() * sizeof tasks[0], counter_bytes = wr::kernel::counter::words * sizeof(std::uint32_t);
+    auto* table = device_array<std::byte>(static_cast<std::int64_t>(table_bytes + counter_bytes));
+    std::uint32_t* words = nullptr;  // the launch's state, and the epoch
+    BENCH_CUDA(cudaMallocHost(&words, 2 * sizeof *words));
+    words[0] = wr::launch_state::queued;
+    words[1] = 0;
+    BENCH_CUDA(cudaMemcpyAsync(table, tasks.data(), table_bytes, cudaMemcpyHostToDevice, stream_));
+    BENCH_CUDA(cudaMemsetAsync(table + table_bytes, 0, counter_bytes, stream_));
+    BENCH_CUDA(cudaMemsetAsync(sums, 0, static_cast<std::size_t>(tiles_) * sizeof *sums, stream_));
+    todo.gate = {words, words + 1, reinterpret_cast<std::uint32_t*>(table + table_bytes), 0};
+    todo.tasks = reinterpret_cast<wr::kernel::digest_task*>(table);
+    todo.count = static_cast<std::uint32_t>(tasks.size());
+    const double time = bench::device_seconds(stream_, [&] {
+      BENCH_CUDA(wr::kernel::launch(&wr::kernel::digest_tiles<choice::block_threads>, 132 * choice::blocks_per_multiprocessor,
+                                    choice::block_threads, stream_, todo));
+    });
+    std::vector<std::uint64_t> found(static_cast<std::size_t>(tiles_));
+    BENCH_CUDA(cudaMemcpy(found.data(), sums, found.size() * sizeof *sums, cudaMemcpyDeviceToHost));
+    BENCH_CUDA(cudaFree(table));
+    BENCH_CUDA(cudaFreeHost(words));
+    wr::digest_list list(found.size());
+    for (std::size_t i = 0; i < found.size(); ++i) list[i].sum = found[i];
+    count_wrong(list);
+    return time;
   }
 
   std::int64_t wrong() const { return wrong_; }
@@ -231,7 +268,7 @@ int main(int argc, char** argv) {
   for (const wr::dtype type : {wr::dtype::fp8_e4m3, wr::dtype::bf16}) {
     bed tested(layers, type, stream);
     const std::string name = type == wr::dtype::bf16 ? "BF16: " : "FP8: ";
-    std::vector<double> copies, reads, devices, hosts, plain, counted, prepares, prepares_counted;
+    std::vector<double> copies, reads, block_reads, devices, hosts, plain, counted, prepares, prepares_counted;
     for (int i = -2; i < repetitions; ++i) {
       const auto keep = [i](std::vector<double>& in, double seconds) {
         if (i >= 0) in.push_back(seconds);
@@ -244,17 +281,19 @@ int main(int argc, char** argv) {
       tested.draw(static_cast<std::uint64_t>(i + 200));
       keep(counted, tested.land(true, &prepare));
       keep(prepares_counted, prepare);
-      keep(reads, tested.read());
+      keep(reads, tested.read(false));
+      keep(block_reads, tested.read(true));
       keep(devices, tested.digest_by_device());
       keep(hosts, tested.digest());
     }
+    if (bench::median(block_reads) < bench::median(reads)) reads = block_reads;
     const double bytes = tested.bytes(), read_rate = bytes / bench::median(reads), copy_rate = 2 * bytes / bench::median(copies);
     const auto add = [&](const std::string& what, const std::vector<double>& seconds, double moved, double rate, const char* of) {
       const double time = bench::median(seconds);
       rows.add(name + what, time, moved, moved / time / rate, of);
     };
     add("plain read, 16-byte loads", reads, bytes, read_rate, "read");
-    add("digest of " + std::to_string(3 * layers) + " matrices, device", devices, bytes, read_rate, "read");
+    add("digest of " + std::to_string(3 * layers) + " matrices, the kernel", devices, bytes, read_rate, "read");
     add("the same as model::digests, host clock", hosts, bytes, read_rate, "read");
     add("device copy (cudaMemcpyAsync)", copies, 2 * bytes, copy_rate, "copy");
     add("landing", plain, 2 * bytes, copy_rate, "copy");

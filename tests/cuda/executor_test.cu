@@ -241,6 +241,59 @@ TEST_CASE("cuda: dequantisation equals the host's: any block, phase, columns, al
   CHECK(memory.guards_intact());
 }
 
+/// Each task is looked up from the one that the same warp or block did before: a few or a thousand tasks further on.
+TEST_CASE("cuda: of thousands of tasks in a launch, tiny and large, each is done once") {
+  cuda_executor run({.table_bytes = 4 << 20});
+  REQUIRE(run.reserve({}).ok());
+  host_executor plain;
+  host_executor::lane plain_lane;
+  test_memory<cuda_executor> memory;
+  const dequant_key key{dtype::fp8_e4m3, dtype::bf16, dtype::fp32, 128, 128};
+  for (int round = 0; round < 2; ++round) {
+    CAPTURE(round);
+    dice random(static_cast<std::uint64_t>(round) + 7000);
+    constexpr std::int64_t bytes = 28 << 20;
+    both_sides converted(memory, bytes, random.next()), landed(memory, bytes, random.next());
+    both_sides source(memory, 1 << 20, random.next()), grid(memory, 1 << 18, random.next());
+    std::vector<dequant_job> jobs, moved;
+    std::vector<land_job> landings, moved_landings;
+    std::int64_t at = 0;
+    const auto append = [&](std::int64_t rows, std::int64_t cols) {
+      dequant_job job{.source = source.host(random.in(0, source.size() - rows * cols)), .destination = converted.host(at),
+                      .scale = grid.host(random.in(0, 1000) * 4), .rows = rows, .cols = cols, .source_row_stride_bytes = cols,
+                      .destination_row_stride_bytes = 2 * cols, .scale_row_stride_bytes = 4 * ((cols + 127) / 128)};
+      land_job landing{.source = job.source, .destination = landed.host(at), .rows = rows, .cols = cols,
+                       .source_row_stride_bytes = cols, .source_col_stride_bytes = 1, .destination_row_stride_bytes = cols,
+                       .from = dtype::u8, .to = dtype::u8, .memory = memory_kind::device};
+      jobs.push_back(job);
+      landings.push_back(landing);
+      job.source = landing.source = source.moved(job.source);
+      job.destination = converted.moved(job.destination);
+      job.scale = grid.moved(job.scale);
+      landing.destination = landed.moved(landing.destination);
+      moved.push_back(job);
+      moved_landings.push_back(landing);
+      at += (2 * rows * cols + 15) / 16 * 16;
+    };
+    for (int run_of = 0; run_of < 4; ++run_of) {
+      for (int i = 0; i < 10; ++i) append(random.in(100, 200), random.in(80, 128) * 16);  // several units each
+      for (int i = 0; i < 900; ++i) append(random.in(1, 3), random.in(1, 100));           // one each
+    }
+    REQUIRE(at <= bytes);
+    REQUIRE(plain.dequantise(plain_lane, key, jobs).ok());
+    REQUIRE(plain.land(plain_lane, landings).ok());
+    auto lane = run.open(memory.stream(0));
+    const std::int64_t launches = run.launches();
+    REQUIRE(run.dequantise(lane, key, moved).ok());
+    REQUIRE(run.land(lane, moved_landings).ok());
+    REQUIRE(run.wait(lane).ok());
+    CHECK(run.launches() - launches == 2);
+    CHECK(converted.difference() == -1);
+    CHECK(landed.difference() == -1);
+  }
+  CHECK(memory.guards_intact());
+}
+
 TEST_CASE("cuda: fills, digests, first differences and reads equal the host's") {
   cuda_executor run({.table_bytes = 8 << 10});
   REQUIRE(run.reserve({}).ok());

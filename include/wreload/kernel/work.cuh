@@ -139,7 +139,8 @@ __device__ void shift_source(const work<Task>& todo, Task& task) {
 
 /// Calls `unit(task, index inside the task)` in each warp for the units dealt to it: the first by its number, the
 /// others by a shared counter, asked one unit ahead. (A fixed stride leaves the multiprocessors far from their memory
-/// behind.) The task lies in shared memory: its fields cost no registers.
+/// behind.) The next task is most often one of the 32 behind the last: where those begin is read ahead, too. The task lies
+/// in shared memory: its fields cost no registers.
 template <int BlockThreads, class Task, class Unit>
 __device__ void for_each_unit(const work<Task>& todo, Unit&& unit) {
   static_assert(sizeof(Task) % 4 == 0 && alignof(Task) <= 8 && std::is_trivially_copyable_v<Task>);
@@ -149,14 +150,23 @@ __device__ void for_each_unit(const work<Task>& todo, Unit&& unit) {
   const Task* tasks = todo.first();
   const std::uint32_t lane = threadIdx.x % 32;
   std::uint32_t at = blockIdx.x * (BlockThreads / 32) + threadIdx.x / 32;
+  const auto first_unit = [&](std::uint32_t i) { return i < todo.count ? tasks[i].first_unit : todo.units; };
   std::uint32_t end = 0;
   std::uint32_t index = 0;
+  std::uint32_t nearby = 0;  // where the task `lane + 1` behind `index` begins
   while (at < todo.units) {
     std::uint32_t dealt = 0;
     if (lane == 0) dealt = atomicAdd(&todo.gate.counters[counter::dealt], 1U);
     if (at >= end) {
-      index = find_last(index, todo.count - 1, at, [&](std::uint32_t i) { return tasks[i].first_unit; });
-      end = index + 1 < todo.count ? tasks[index + 1].first_unit : todo.units;
+      const int begun = __popc(__ballot_sync(0xFFFFFFFFU, nearby <= at));
+      if (begun < 32) {
+        index += static_cast<std::uint32_t>(begun);
+        end = __shfl_sync(0xFFFFFFFFU, nearby, begun);
+      } else {
+        index = find_last(index, todo.count - 1, at, first_unit);
+        end = first_unit(index + 1);
+      }
+      nearby = first_unit(index + 1 + lane);
       __syncwarp();
       const auto* words = reinterpret_cast<const std::uint32_t*>(tasks + index);
       for (std::uint32_t i = lane; i < sizeof(Task) / 4; i += 32) reinterpret_cast<std::uint32_t*>(mine)[i] = words[i];
