@@ -49,9 +49,9 @@ struct feed_batch {
   bool is_shared = true;  ///< all mappings are: see `mapped_file`
 };
 
-/// The way of a checkpoint to one rank. `first` goes before everything else: names of which no byte is needed, then small
-/// scales, so that weights meet them and are converted on their way. Then the batches, in file order. Every needed row
-/// comes once, over the columns that any landing of its tensor needs.
+/// The way of a checkpoint to one rank. `first` goes before everything else: names of which no byte is needed, then
+/// small scales, so that weights meet them and are converted on their way. Then the batches, in file order. Every needed
+/// row comes once, over the columns that any landing of its tensor needs.
 struct feed_plan {
   std::vector<feed_piece> first = {};
   std::vector<feed_piece> pieces = {};

@@ -37,7 +37,8 @@ class feed_planner {
                                                 : tensors[a].offset_bytes < tensors[b].offset_bytes;
     });
     for (const std::size_t i : order) add(i, tensors[i]);
-    std::stable_partition(plan_.first.begin(), plan_.first.end(), [](const feed_piece& each) { return !each.is_needed; });
+    std::stable_partition(plan_.first.begin(), plan_.first.end(),
+                          [](const feed_piece& each) { return !each.is_needed; });
     return std::move(plan_);
   }
 
@@ -248,8 +249,8 @@ class feed_planner {
 ///
 ///   window_bytes  most bytes from the begin to the end of a piece (a larger tensor is cut), and of a batch
 ///
-/// Tensors that the model does not know, or knows otherwise, are the first that are named, so that the first load refuses
-/// them: nothing is written then.
+/// Tensors that the model does not know, or knows otherwise, are the first that are named, so that the first load
+/// refuses them: nothing is written then.
 inline feed_plan plan_feed(const registry& records, std::span<const checkpoint_tensor> tensors,
                            std::int64_t window_bytes) {
   return detail::feed_planner(records, std::max(window_bytes, detail::page_bytes)).make(tensors);
