@@ -72,6 +72,11 @@ struct feed_plan {
 namespace detail {
 
 inline constexpr std::int64_t page_bytes = 4096;
+inline const std::byte* page_floor(const std::byte* at) {
+  return at - reinterpret_cast<std::uintptr_t>(at) % static_cast<std::uintptr_t>(page_bytes);
+}
+inline const std::byte* page_ceil(const std::byte* at) { return page_floor(at + (page_bytes - 1)); }
+
 inline constexpr std::int64_t slot_alignment = 256;
 /// A scale up to this size goes first.
 inline constexpr std::int64_t small_bytes = std::int64_t{1} << 20;

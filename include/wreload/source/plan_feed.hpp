@@ -18,11 +18,6 @@ namespace wreload {
 
 namespace detail {
 
-inline const std::byte* page_floor(const std::byte* at) {
-  return at - reinterpret_cast<std::uintptr_t>(at) % static_cast<std::uintptr_t>(page_bytes);
-}
-inline const std::byte* page_ceil(const std::byte* at) { return page_floor(at + (page_bytes - 1)); }
-
 class feed_planner {
  public:
   feed_planner(const registry& records, std::int64_t window_bytes) : records_(records), window_bytes_(window_bytes) {
