@@ -54,8 +54,9 @@ class basic_feed {
   ///   progress  `progress(const feed_progress&)`, on this thread after each load
   ///
   /// Waits until the device has read the files. The update stays the caller's to finish or abort.
-  /// Errors:  those of `load`, as they are; `aborted` where another thread ended the update. Before it returns, nothing
-  ///          reads the files any more, and nothing is pinned but for `keep_registered` and `unregister_later`. What the
+  /// Errors:  those of `load`, as they are (an unknown name, another dtype or shape before anything is written);
+  ///          `aborted` where another thread ended the update. Before it returns, nothing reads the files any more, and
+  ///          nothing is pinned but for `keep_registered` and `unregister_later`. What the
   ///          device still has not read after `most_wait_seconds` stays pinned until `release`; a send that comes before
   ///          it has been read is refused (`wrong_state`) after as long a wait: its memory is not free
   /// Host:    memory for the plan; and `threads` + 1 threads while it runs
