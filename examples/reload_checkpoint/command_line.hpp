@@ -18,9 +18,9 @@ namespace reload {
 // What the options spell, before it is checked.
 struct raw_options {
   std::vector<std::string> fuse, parallel, keep_fp8;
-  std::string tp = "1", rank = "0", order = "file", mode = "direct", scope = "complete", undo = "none",
+  std::string tp = "1", rank = "0", mode = "direct", scope = "complete", undo = "none",
               backend = "cutlass";
-  std::optional<std::string> bucket, budget;
+  std::optional<std::string> order, bucket, budget;
   bool no_audit = false;
 };
 
@@ -123,13 +123,13 @@ inline std::string check(const raw_options& raw, options& asked) {
     if (error.empty()) error = read_fusion(text, asked.fuse);
   for (const std::string& text : raw.parallel)
     if (error.empty()) error = read_split(text, asked.parallel);
-  if (error.empty()) error = read_order(raw.order, asked.order);
+  if (error.empty() && raw.order) error = read_order(*raw.order, asked.order.emplace());
   if (!error.empty()) return error;
   if (!read_number(raw.tp, 1, INT32_MAX, asked.tp.size)) return wrong("--tp", "a number of ranks from 1", raw.tp);
   if (!read_number(raw.rank, 0, asked.tp.size - 1, asked.tp.rank))
     return wrong("--rank", "a rank from 0 to " + std::to_string(asked.tp.size - 1) + " (--tp " + raw.tp + ")",
                  raw.rank);
-  if (raw.bucket && !read_number<std::int64_t>(*raw.bucket, 1, INT64_MAX, asked.bucket_bytes))
+  if (raw.bucket && !read_number<std::int64_t>(*raw.bucket, 1, INT64_MAX, asked.bucket_bytes.emplace()))
     return wrong("--bucket", "bytes from 1 to 2^63 - 1", *raw.bucket);
   if (asked.dump && asked.dump->empty()) return wrong("--dump", "a file to write", "");
   for (const std::string& leaf : raw.keep_fp8)
@@ -169,9 +169,9 @@ inline command_line read_command_line(int argc, char** argv, options& asked) {
   list("--parallel", raw.parallel, "LEAF=column|row|replicated", "how layers of this leaf name are cut; default: not");
   list("--keep-fp8", raw.keep_fp8, "LEAF", "layers of this leaf name that stay block FP8; `experts` for stacked ones");
   choice("--backend", raw.backend, {"cutlass", "trtllm"}, "the kernels' order of NVFP4 weights");
-  app.add_option("--order", raw.order, "file, reverse, shuffle:SEED, scales-first or weights-first")
+  app.add_option("--order", raw.order, "file, reverse, shuffle:SEED, scales-first or weights-first; default: as is fastest")
       ->type_name("ORDER");
-  app.add_option("--bucket", raw.bucket, "send tensors in buckets of this size; larger ones are cut")
+  app.add_option("--bucket", raw.bucket, "send tensors in buckets of this size, in file order without --order; larger ones are cut")
       ->type_name("BYTES");
   choice("--mode", raw.mode, {"direct", "layerwise", "staged", "swap"}, "how an update reaches live storage");
   choice("--scope", raw.scope, {"complete", "partial"}, "whether each NEXT is whole, or brings what it holds");

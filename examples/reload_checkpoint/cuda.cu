@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include "device_memory_cuda.cuh"
+#include "feed_cuda.cuh"
 #include "run.hpp"
 
 namespace reload {

@@ -44,8 +44,8 @@ struct options {
   std::vector<split_rule> parallel = {};
   std::vector<std::string> keep_fp8 = {};  // leaf names of layers, after fusing
   reload::backend backend = backend::cutlass;
-  send_order order = {};
-  std::int64_t bucket_bytes = 0;  // 0: every tensor comes whole
+  std::optional<send_order> order = {};           // none: a feed's, or the file's
+  std::optional<std::int64_t> bucket_bytes = {};  // none: a feed's, or every tensor comes whole
   wr::update_mode mode = wr::update_mode::direct;
   std::optional<std::int64_t> budget_bytes = {};  // layerwise and staged; none: what it takes
   wr::undo_mode undo = wr::undo_mode::none;
@@ -58,6 +58,11 @@ struct options {
     for (const split_rule& rule : parallel)
       if (rule.leaf == leaf) return rule.how;
     return wr::parallel::replicated;
+  }
+  // Whether tensors are sent one after the other: in an order or in buckets that were asked for, or so that a layer is
+  // whole soon, since a budget has room for few that are not. Else a feed sends them, which is faster.
+  bool sends_in_order() const {
+    return order || bucket_bytes || (mode == wr::update_mode::layerwise && budget_bytes);
   }
   bool keeps_fp8(std::string_view leaf) const {
     return std::find(keep_fp8.begin(), keep_fp8.end(), leaf) != keep_fp8.end();

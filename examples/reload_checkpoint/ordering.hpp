@@ -1,5 +1,5 @@
 #pragma once
-// In which order a checkpoint's tensors are sent.
+// The order in which a checkpoint's tensors are sent.
 
 #include <algorithm>
 #include <cstdint>

@@ -19,17 +19,16 @@ class progress {
   ~progress() { clear(); }
 
   // A new piece of work.
-  void begin(std::string what, std::int64_t bytes) {
+  void begin(std::string what) {
     what_ = std::move(what);
-    bytes_ = std::max<std::int64_t>(bytes, 1);
-    done_ = 0;
     percent_ = -1;
-    advance(0);
+    show(0, 1);
   }
 
-  void advance(std::int64_t bytes) {
-    done_ += bytes;
-    const auto percent = static_cast<int>(100.0 * static_cast<double>(done_) / static_cast<double>(bytes_));
+  // How much of it is done.
+  void show(std::int64_t bytes, std::int64_t of) {
+    const std::int64_t whole = std::max<std::int64_t>(of, 1);
+    const auto percent = static_cast<int>(100.0 * static_cast<double>(bytes) / static_cast<double>(whole));
     if (!terminal_ || percent == percent_) return;
     percent_ = percent;
     std::fprintf(stderr, "\r\x1b[K%s: %d %%", what_.c_str(), percent);
@@ -44,8 +43,6 @@ class progress {
  private:
   bool terminal_ = ::isatty(STDERR_FILENO) == 1;
   std::string what_ = {};
-  std::int64_t bytes_ = 1;
-  std::int64_t done_ = 0;
   int percent_ = -1;
 };
 

@@ -2,6 +2,7 @@
 // The job, on any executor: FIRST cold, each NEXT in place, audit, dump.
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,17 +30,20 @@ wr::status run(const options& asked, summary& done) {
   if (wr::status refused = live.build(layers, swaps); !refused.ok()) return within(checkpoints.front().path(), refused);
 
   progress shown;
+  std::optional<feed<Executor>> files;  // its memory is taken before the first update
+  if (!asked.sends_in_order()) files.emplace(wr::feed_options{});
   for (std::size_t i = 0; i < checkpoints.size(); ++i) {
-    const std::vector<wr::checkpoint_tensor> tensors = in_order(checkpoints[i].tensors(), asked.order);
+    const std::vector<wr::checkpoint_tensor> tensors =
+        in_order(checkpoints[i].tensors(), asked.order.value_or(send_order{}));
     wr::report report;
     const wr::status result = send(live,
                                    {.tensors = tensors,
-                                    .bucket_bytes = asked.bucket_bytes,
+                                    .bucket_bytes = asked.bucket_bytes.value_or(0),
                                     .partial = asked.partial && i > 0,
                                     .mode = asked.mode,
                                     .budget_bytes = asked.budget_bytes.value_or(wr::staging_memory::no_limit),
                                     .undo = asked.undo},
-                                   checkpoints[i].path(), shown, &report);
+                                   files ? &*files : nullptr, checkpoints[i].path(), shown, &report);
     done.state = live.model().state();
     done.version = live.model().version();
     if (!result.ok()) return within(checkpoints[i].path(), result);

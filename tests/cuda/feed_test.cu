@@ -146,9 +146,8 @@ TEST_CASE("cuda feed: law 7: abort ends a feed whose lane waits for a reader, an
                     .ring_bytes = registers ? 0 : 100 * page,
                     .most_wait_seconds = 1});
     (void)fed(to, feed, on_disk_a);
-    hold_word reading;
     const stream_ref reader = to.memory().stream(2);
-    hold_until<<<1, 1, 0, static_cast<cudaStream_t>(reader.handle)>>>(reading.get());
+    held_stream reading(reader);
     update<cuda_executor> open = to.start({.stream = to.memory().stream(3), .readers = {&reader, 1}});
     std::thread other([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -160,8 +159,7 @@ TEST_CASE("cuda feed: law 7: abort ends a feed whose lane waits for a reader, an
     other.join();
     CHECK(failed.code == error_code::aborted);
     CHECK(to.difference(a).empty());
-    reading.release();
-    WRELOAD_TEST_CUDA(cudaDeviceSynchronize());  // what was queued has had its turn
+    reading.release_and_drain();
     CHECK(to.difference(a).empty());
     feed.release();
     CHECK(feed.kept_bytes() == 0);

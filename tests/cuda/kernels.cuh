@@ -75,25 +75,37 @@ __global__ void count_wrong(const std::uint16_t* found, std::uint64_t rows, std:
   }
 }
 
-/// A word in mapped memory that kernels poll; set on destruction, so that no stream stays blocked.
-class hold_word {
+/// A stream that stands still, on a word in mapped memory, until it is released or the object ends.
+class held_stream {
  public:
-  hold_word() {
+  explicit held_stream(stream_ref held) {
     WRELOAD_TEST_CUDA(cudaHostAlloc(&word_, sizeof *word_, cudaHostAllocMapped));
     *word_ = 0;
+    WRELOAD_TEST_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+    const auto stream = static_cast<cudaStream_t>(held.handle);
+    hold_until<<<1, 1, 0, stream>>>(word_);
+    WRELOAD_TEST_CUDA(cudaEventRecord(event_, stream));
   }
-  hold_word(const hold_word&) = delete;
-  hold_word& operator=(const hold_word&) = delete;
-  ~hold_word() {
+  held_stream(const held_stream&) = delete;
+  held_stream& operator=(const held_stream&) = delete;
+  ~held_stream() {
     release();
     (void)cudaDeviceSynchronize();
+    (void)cudaEventDestroy(event_);
     (void)cudaFreeHost(word_);
   }
-  const std::uint32_t* get() const { return word_; }
+  /// Does not come before the release.
+  event_ref event() const { return {event_}; }
   void release() { std::atomic_ref<std::uint32_t>(*word_).store(1); }
+  /// What was queued behind it, anywhere, has its turn.
+  void release_and_drain() {
+    release();
+    WRELOAD_TEST_CUDA(cudaDeviceSynchronize());
+  }
 
  private:
   std::uint32_t* word_ = nullptr;
+  cudaEvent_t event_ = nullptr;
 };
 
 }  // namespace

@@ -43,10 +43,8 @@ TEST_CASE("cuda: tables of a cancelled update that are still to be copied spoil 
   auto& memory = tested.memory();  // everything is placed first: that waits for the device
   const placed_bucket<cuda_planning> first(memory, one_bucket(a), a, 0), next(memory, backwards(b), b, 0);
   const placed_bucket<cuda_planning> again(memory, backwards(c), c, 0);
-  hold_word held;
-  const auto blocked = static_cast<cudaStream_t>(memory.stream(0).handle);
   const stream_ref open_stream = memory.stream(1);
-  hold_until<<<1, 1, 0, blocked>>>(held.get());
+  held_stream held(memory.stream(0));
   {
     auto cancelled = tested.start({.stream = memory.stream(0)});
     must(cancelled.load(first.get()));
@@ -60,8 +58,7 @@ TEST_CASE("cuda: tables of a cancelled update that are still to be copied spoil 
     return open.report().replayed_buckets;
   };
   CHECK(update_to(next, b) == 0);
-  held.release();
-  WRELOAD_TEST_CUDA(cudaStreamSynchronize(blocked));
+  held.release_and_drain();
   CHECK(tested.difference(b) == "");
   CHECK(update_to(again, c) == 1);
   CHECK(update_to(next, b) == 1);

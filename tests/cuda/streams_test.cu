@@ -257,17 +257,13 @@ TEST_SUITE_BEGIN("held");
 TEST_CASE("cuda: a landing behind an event that never comes is dead after abort") {
   fp8_model tested(512, 1024);
   tested.reload(0);
-  hold_word dead_peer;
-  scoped_event never;
-  const cudaStream_t producer = as_cuda(tested.memory().stream(1));
-  hold_until<<<1, 1, 0, producer>>>(dead_peer.get());
-  WRELOAD_TEST_CUDA(cudaEventRecord(never.event, producer));
+  held_stream dead_peer(tested.memory().stream(1));
   const auto before = bytes_of_weight(tested);
   {
     update<cuda_executor> open = tested.start({.stream = tested.memory().stream(2)});
     auto lane = open.lane(tested.memory().stream(3));
     const auto pieces = tested.pieces(1);
-    demand_ok(lane.load(std::span(pieces).first(1), {never.event}));
+    demand_ok(lane.load(std::span(pieces).first(1), dead_peer.event()));
     demand_ok(open.load(std::span(pieces).last(1)));
     const auto begin = std::chrono::steady_clock::now();
     demand_ok(open.abort());
@@ -283,8 +279,7 @@ TEST_CASE("cuda: a landing behind an event that never comes is dead after abort"
     demand_ok(repair.finish());
   }
   CHECK(bytes_of_weight(tested) == before);
-  dead_peer.release();
-  WRELOAD_TEST_CUDA(cudaDeviceSynchronize());  // the queued landing has had its turn
+  dead_peer.release_and_drain();  // the queued landing has had its turn
   CHECK(bytes_of_weight(tested) == before);
   CHECK(tested.wrong(0) == 0);
   tested.reload(1);
@@ -294,14 +289,10 @@ TEST_CASE("cuda: a landing behind an event that never comes is dead after abort"
 TEST_CASE("cuda: abort ends a prepare that reads digests behind an event that never comes") {
   fp8_model tested(256, 512);
   tested.reload(0);
-  hold_word dead_peer;
-  scoped_event never;
-  const cudaStream_t producer = as_cuda(tested.memory().stream(1));
-  hold_until<<<1, 1, 0, producer>>>(dead_peer.get());
-  WRELOAD_TEST_CUDA(cudaEventRecord(never.event, producer));
+  held_stream dead_peer(tested.memory().stream(1));
   {
     update<cuda_executor> open = tested.start({.stream = tested.memory().stream(2), .digest_landed = true});
-    demand_ok(open.load(tested.pieces(1), {never.event}));
+    demand_ok(open.load(tested.pieces(1), dead_peer.event()));
     status prepared;
     std::thread other([&] { prepared = open.prepare(); });
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -311,8 +302,7 @@ TEST_CASE("cuda: abort ends a prepare that reads digests behind an event that ne
     other.join();
     CHECK(prepared.code == error_code::aborted);
   }
-  dead_peer.release();
-  WRELOAD_TEST_CUDA(cudaDeviceSynchronize());
+  dead_peer.release_and_drain();
   tested.reload(1);
   CHECK(tested.wrong(1) == 0);
 }
@@ -320,14 +310,10 @@ TEST_CASE("cuda: abort ends a prepare that reads digests behind an event that ne
 TEST_CASE("cuda: a conversion behind an event that never comes is dead after abort, and publish gives up") {
   fp8_model tested(256, 512);
   tested.reload(0);
-  hold_word dead_peer;
-  scoped_event never;
-  const cudaStream_t producer = as_cuda(tested.memory().stream(1));
-  hold_until<<<1, 1, 0, producer>>>(dead_peer.get());
-  WRELOAD_TEST_CUDA(cudaEventRecord(never.event, producer));
+  held_stream dead_peer(tested.memory().stream(1));
   update<cuda_executor> open = tested.start({.stream = tested.memory().stream(2)});
   const auto pieces = tested.pieces(1);
-  demand_ok(open.load(pieces, {never.event}));
+  demand_ok(open.load(pieces, dead_peer.event()));
   demand_ok(open.prepare());
   demand_ok(open.commit());
   std::thread waits([&] { CHECK(open.publish().code == error_code::aborted); });
@@ -335,8 +321,7 @@ TEST_CASE("cuda: a conversion behind an event that never comes is dead after abo
   const auto before = bytes_of_weight(tested);
   demand_ok(open.abort());
   waits.join();
-  dead_peer.release();
-  WRELOAD_TEST_CUDA(cudaDeviceSynchronize());
+  dead_peer.release_and_drain();
   CHECK(bytes_of_weight(tested) == before);
   CHECK(tested.wrong(0) == 0);
 }
@@ -344,12 +329,10 @@ TEST_CASE("cuda: a conversion behind an event that never comes is dead after abo
 TEST_CASE("cuda: the first write of each lane waits for the readers, on the device") {
   fp8_model tested(512, 512);
   tested.reload(0);
-  hold_word reading;
-  const cudaStream_t reader = as_cuda(tested.memory().stream(1));
-  hold_until<<<1, 1, 0, reader>>>(reading.get());
+  const stream_ref reader = tested.memory().stream(1);
+  held_stream reading(reader);
   const auto before = bytes_of_weight(tested);
-  const stream_ref readers[] = {{reader}};
-  update<cuda_executor> open = tested.start({.stream = tested.memory().stream(2), .readers = readers});
+  update<cuda_executor> open = tested.start({.stream = tested.memory().stream(2), .readers = {&reader, 1}});
   auto lane = open.lane(tested.memory().stream(3));
   const auto pieces = tested.pieces(1);
   demand_ok(lane.load(std::span(pieces).first(1)));
@@ -370,26 +353,21 @@ TEST_CASE("cuda: the first write of each lane waits for the readers, on the devi
 TEST_CASE("cuda: abort ends a load that waits for the window") {
   fp8_model tested(1024, 1024, {.window_bytes = 16 << 10});
   tested.reload(0);
-  hold_word dead_peer;
-  scoped_event never;
-  const cudaStream_t producer = as_cuda(tested.memory().stream(1));
-  hold_until<<<1, 1, 0, producer>>>(dead_peer.get());
-  WRELOAD_TEST_CUDA(cudaEventRecord(never.event, producer));
+  held_stream dead_peer(tested.memory().stream(1));
   std::vector<std::byte> codes(static_cast<std::size_t>(tested.source_bytes()));
   const auto before = bytes_of_weight(tested);
   update<cuda_executor> open = tested.start({.stream = tested.memory().stream(2)});
   piece one{.name = "w.weight", .tensor = tested.codes_ref(1)};
   one.tensor.data = codes.data();
   one.tensor.memory = memory_kind::pageable;
-  CHECK(open.load({&one, 1}, {never.event}).code == error_code::bad_argument);  // the host would read it at once
+  CHECK(open.load({&one, 1}, dead_peer.event()).code == error_code::bad_argument);  // the host would read it at once
   const piece scales{.name = "w.weight_scale_inv", .tensor = tested.scales_ref(1)};
-  demand_ok(open.load({&scales, 1}, {never.event}));
+  demand_ok(open.load({&scales, 1}, dead_peer.event()));
   std::thread loads([&] { CHECK(open.load({&one, 1}).code == error_code::aborted); });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   demand_ok(open.abort());
   loads.join();
-  dead_peer.release();
-  WRELOAD_TEST_CUDA(cudaDeviceSynchronize());
+  dead_peer.release_and_drain();
   CHECK(bytes_of_weight(tested) == before);
 }
 

@@ -84,16 +84,17 @@ class PairRefusals(reload_kit.Refusals):
 
 
 def large(run):
-    """Beyond the executor's pinned window; with and without buckets, a bucket inside a row too."""
+    """Beyond the executor's pinned window, and beyond a load of the feed; with and without buckets, a bucket inside a row
+    too."""
     source = random.Random(41)
     loads = [linear(source, "m.gate_proj", (4096, 3585), how) | linear(source, "m.up_proj", (1000, 3585), "fp8")
              for how in ("fp8", "bf16")]
     paths = [run.folder(load) for load in loads]
     setup = checkpoints.Setup({"gate_up_proj": ["gate_proj", "up_proj"]})
     for picks in ([0], [0, 1], [0, 1, 0]):
-        for extra in ([], ["--bucket", 30_000_000], ["--bucket", 100_000]):
-            run.same(f"large {picks} {extra}", [paths[i] for i in picks], [loads[i] for i in picks], setup, "--order",
-                     "reverse", *extra)
+        for extra in (["--order", "reverse"], ["--bucket", 30_000_000], ["--order", "reverse", "--bucket", 100_000],
+                      *(["--mode", mode] for mode in modes.MODES)):
+            run.same(f"large {picks} {extra}", [paths[i] for i in picks], [loads[i] for i in picks], setup, *extra)
     run.finish()
 
 
@@ -109,8 +110,8 @@ GROUPS = {checkpoints.orders_and_buckets: 0.3, checkpoints.spellings_and_blocks:
           runtimes.partial_linears: 0.5, runtimes.nvfp4_experts: 0.2, runtimes.kept_fp8: 0.15,
           runtimes.dequantised_experts: 0.15, runtimes.mixed_model: 1, large: 1, refuse_partial: 0.3,
           runtimes.refuse_nvfp4: 0.15, runtimes.refuse_kept: 0.5, modes.fused_fp8: 0.15, modes.quantised_linears: 0.1,
-          modes.stacked_experts: 0.1, modes.cut_for_ranks: 0.5, modes.undo_and_success: 1, modes.budgets: 1,
-          modes.refuse_over_budget: 0.3, modes.refuse_missing_scale: 0.15, modes.refuse_tensors: 0.3}
+          modes.stacked_experts: 0.1, modes.cut_for_ranks: 0.5, modes.undo_and_success: 1,
+          modes.files_by_feed: 0.5, modes.budgets: 1, modes.refuse_over_budget: 0.3, modes.refuse_missing_scale: 0.15, modes.refuse_tensors: 0.3}
 
 
 def run_groups(run):

@@ -13,7 +13,7 @@ import reload_checkpoint_test as checkpoints
 import reload_kit
 import reload_runtimes_test as runtimes
 from reload_checkpoint_test import QKV
-from reload_kit import ORDERS, Refusals, check, linear, read, tool
+from reload_kit import IN_ORDER, ORDERS, Refusals, check, linear, read, tool
 from reload_runtimes_test import BACKENDS, GATE_UP, Fp8Experts, Nvfp4, Nvfp4Experts, gate_up
 
 MODES = ["direct", "layerwise", "staged", "swap"]
@@ -113,6 +113,32 @@ def undo_and_success(run):
     run.finish()
 
 
+def files_by_feed(run):
+    """Neither --order nor --bucket: what a rank needs of the files, as it lies there, in every mode; and in order."""
+    source = random.Random(62)
+    fp8 = {"l.q_proj": (130, 129), "l.k_proj": (66, 129), "l.o_proj": (3, 704)}
+    make = lambda how: {k: t for at, shape in fp8.items() for k, t in linear(source, at, shape, how).items()}
+    layers = [gate_up("m.mlp", (33, 10), 48), Nvfp4Experts("m.0.experts", 2, 64, 128), Fp8Experts("m.1.experts", 3, 20, 130, False)]
+    half = layers[1].fresh(source, only=[1]) | layers[2].fresh(source, only=[0, 2])
+    for tp, rank in (1, 0), (2, 0), (2, 1):
+        cases = [([make("fp8"), make("bf16"), make("fp8")], False,
+                  checkpoints.Setup({"qk": ["q_proj", "k_proj"]}, {"qk": "column", "o_proj": "row"}, tp, rank))]
+        if tp == 1:
+            whole = [merged(layers, source) for _ in range(2)]
+            setup = runtimes.Setup(layers, fuse=[GATE_UP])
+            cases += [(whole, False, setup), ([whole[0], half], True, setup),
+                      ([checkpoints.model(source), checkpoints.model(source, q="bf16", up="stray")], False, checkpoints.Setup(QKV))]
+        for loads, partial, setup in cases:
+            paths = [run.folder(load, files=min(3, len(load)), source=source) for load in loads]
+            for words in ([], UNDO, IN_ORDER):
+                for mode in MODES[:3] if words == UNDO else MODES:
+                    run.same(f"{mode} {words}: tp {tp} {rank}, {len(loads)} loads", paths, loads, setup, "--mode", mode, *words,
+                             partial=partial)
+    large = linear(source, "m.o_proj", (8200, 4099), "fp8") | linear(source, "m.b_proj", (3, 5), "fp8")  # cut
+    run.same("a matrix larger than a load", [run.folder(large)], [large], checkpoints.Setup())
+    run.finish()
+
+
 # --- budgets -------------------------------------------------------------------------------------------------------
 
 def units(tensors):
@@ -129,6 +155,9 @@ def budgets(run):
     for order, needed in (("file", units(layers[0])), ("reverse", units(layers[0]))):
         run.same(f"layerwise: one layer's budget, {order}", [path] * 3, [load] * 3, setup, "--mode", "layerwise", "--budget",
                  needed, "--order", order)
+    # The feed would send all scales first.
+    run.same("layerwise: one layer's budget, no order", [path] * 3, [load] * 3, setup, "--mode", "layerwise", "--budget",
+             units(layers[0]))
     run.same("layerwise: all weights wait for their scales", [path] * 2, [load] * 2, setup, "--mode", "layerwise", "--budget",
              units(load), "--order", "weights-first")
     for mode in ("staged", "layerwise"):
@@ -164,6 +193,7 @@ def refuse_over_budget(run):
                      "m.1.o_proj.weight" if mode == "layerwise" else "m.", state=state, version=1)
     run.same("a partial NEXT needs less", [r.path, part], [good, read_folder(part)], checkpoints.Setup(), "--mode", "staged",
              "--budget", units(good), partial=True)
+    r.expect("staged: FIRST over 240, no order", [r.path, "--mode", "staged", "--budget", 240], r.path, "m.0.o_proj.weight")
     r.expect("more memory than there is", [r.path, "--mode", "staged", "--budget", 2**63 - 1], r.path, "bytes of")
     run.finish()
     r.finish()
@@ -232,12 +262,17 @@ def refuse_tensors(run):
     wide = ("F32", [3], bytes(12))
     none, direct, both = ({"direct": d, "layerwise": l} for d, l in ((False, False), (True, False), (True, True)))
     bad = r.changed({"z": wide})
-    refuse_next(r, "the last tensor", [], bad, "z", both)
+    refuse_next(r, "the last tensor", IN_ORDER, bad, "z", both)
+    refuse_next(r, "the last tensor, no order", [], bad, "z", none)
     refuse_next(r, "the last tensor of one bucket", ["--bucket", 10**9], bad, "z", none)
     refuse_next(r, "the last tensor, sent first", ["--order", "reverse"], bad, "z", none)
-    refuse_next(r, "a tensor behind a scale", [], r.changed({"x.weight": None, "y": wide}), "y", direct)
+    bad = r.changed({"x.weight": None, "y": wide})
+    refuse_next(r, "a tensor behind a scale", IN_ORDER, bad, "y", direct)
+    refuse_next(r, "a tensor behind a scale, no order", [], bad, "y", none)
     refuse_next(r, "an unknown tensor", ["--order", "reverse"], r.changed({"zz": wide}), "zz", none)
-    refuse_next(r, "a second spelling", [], r.changed({"x.weight_scale": scale[1]}), "x.weight_scale", both)
+    bad = r.changed({"x.weight_scale": scale[1]})
+    refuse_next(r, "a second spelling", IN_ORDER, bad, "x.weight_scale", both)
+    refuse_next(r, "a second spelling, no order", [], bad, "x.weight_scale", none)
     refuse_next(r, "a tensor left out", [], r.changed({"z": None}), "z", both)
     refuse_next(r, "all but one tensor left out", [], r.changed({name: None for name in ("y", "z", scale[0])}), "", direct)
     refuse_next(r, "nothing sent", [], run.folder({}), "", none)
@@ -285,7 +320,7 @@ def words(run):
     check(code == 0 and "kept for undo" in out, "undo in words", out + err)
 
 
-GROUPS = (fused_fp8, quantised_linears, stacked_experts, cut_for_ranks, undo_and_success, budgets, refuse_over_budget,
+GROUPS = (fused_fp8, quantised_linears, stacked_experts, cut_for_ranks, undo_and_success, files_by_feed, budgets, refuse_over_budget,
           refuse_missing_scale, refuse_tensors, unsent_stays, words)
 
 

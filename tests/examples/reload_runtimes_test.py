@@ -14,7 +14,8 @@ import struct
 import sys
 
 import reload_kit
-from reload_kit import (BUCKETS, ORDERS, Refusals, bits_value, check, dequantise, f32_bits, linear, scale_values, tool)
+from reload_kit import (BUCKETS, IN_ORDER, ORDERS, Refusals, bits_value, check, dequantise, f32_bits, linear, scale_values,
+                        tool)
 
 BACKENDS = ["cutlass", "trtllm"]
 PROJECTIONS = ["gate_proj", "up_proj", "down_proj"]
@@ -526,8 +527,9 @@ def refuse_nvfp4(run):
                 ("another weight shape", {f"{at}.weight": ("U8", [64, 128], u8(8192))}, f"{at}.weight"),
                 ("another scale shape", {f"{at}.weight_scale": ("F8_E4M3", [8, 128], e4m3(1024))}, f"{at}.weight_scale")):
             path = r.changed(changes)
-            state = "live" if what == "another weight shape" else "undefined"  # the weight comes first
-            r.expect(f"NEXT: {what} {backend}", [r.path, path, r.path, *words], path, name, state=state, version=1)
+            for order, is_live in (IN_ORDER, what == "another weight shape"), ([], None not in changes.values()):
+                r.expect(f"NEXT: {what} {backend} {order}", [r.path, path, r.path, *words, *order], path, name,
+                         state="live" if is_live else "undefined", version=1)  # in order the weight comes first
         for what, weight in (("BF16", ("BF16", [128, 128], u8(32768))), ("FP8", ("F8_E4M3", [128, 128], u8(16384)))):
             path = r.changed({f"{at}.weight": weight})
             r.expect(f"NVFP4 then {what} {backend}", [r.path, path, *words], path, f"{at}.weight")
@@ -581,7 +583,8 @@ def refuse_experts(run):
     path = run.folder(trtllm)
     r.expect("experts: 2I % 128 for TRT-LLM", [path, "--tp", 4, "--parallel", "experts=column", "--backend", "trtllm"], path, "m.experts")
     more = r.changed(Nvfp4Experts("m.experts", 5, 64, 192).fresh(source, only=[4]))
-    r.expect("experts: one more in NEXT", [r.path, more], more, "m.experts.4.", version=1)
+    for order, state in (IN_ORDER, "undefined"), ([], "live"):
+        r.expect(f"experts: one more in NEXT {order}", [r.path, more, *order], more, "m.experts.4.", version=1, state=state)
     path = r.changed(without("experts.3."))
     r.expect("experts: one fewer in NEXT", [r.path, path], path, "m.experts.3.", version=1)
     run.same("experts: one fewer in FIRST is a smaller model", [path] * 2, [{n: t for n, t in good.items() if "experts.3." not in n}] * 2,
@@ -626,7 +629,9 @@ def refuse_kept(run):
              state="live", version=1)
     r.expect("kept: BF16 beside a scale", [r.path, stray, "--keep-fp8", "o_proj"], stray, "m.o_proj.weight",
              state="live", version=1)
-    r.expect("kept: BF16 experts in NEXT", [r.path, bf16, "--keep-fp8", "experts"], bf16, "m.experts.", version=1)
+    for order, state in (IN_ORDER, "undefined"), ([], "live"):
+        r.expect(f"kept: BF16 experts in NEXT {order}", [r.path, bf16, "--keep-fp8", "experts", *order], bf16, "m.experts.",
+                 version=1, state=state)
     r.expect("kept: BF16 in FIRST, FP8 in NEXT", [bf16, r.path, "--keep-fp8", "o_proj"], bf16, "m.o_proj.weight")
     for words, name in ((["o_proj=column"], "m.o_proj"), (["o_proj=row"], "m.o_proj"), (["experts=column"], "m.experts.N.")):
         r.expect(f"kept: a cut inside a block, {words}",

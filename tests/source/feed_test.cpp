@@ -65,7 +65,10 @@ struct heard {
 void check_plan(const feed_plan& plan, std::int64_t window_bytes) {
   std::int64_t bytes = 0;
   std::size_t next_piece = 0, next_range = 0, first_range = 0;
-  for (const feed_piece& each : plan.first) bytes += each.is_needed ? each.bytes() : 0;
+  for (const feed_piece& each : plan.first) {
+    demand(bytes == 0 || each.is_needed, "bytes go before a name that may be refused");
+    bytes += each.is_needed ? each.bytes() : 0;
+  }
   for (const feed_batch& batch : plan.batches) {
     demand(batch.first_piece == next_piece && batch.piece_count > 0, "a piece in no batch, or in two");
     next_piece += batch.piece_count;
@@ -338,19 +341,35 @@ TEST_CASE("feed: a load that fails in the middle: its status comes back, nothing
 
 TEST_CASE("feed: law 5: a tensor that the model does not know, or knows otherwise, is refused before a byte is read") {
   const std::vector<reference::layer> layers = large_model();
-  for (const bool unknown : {true, false}) {
+  struct wrong {
+    std::string name;
+    error_code code;
+    dtype type;
+    std::vector<std::int64_t> dims;
+  };
+  for (const wrong& bad : {wrong{"stranger", error_code::unknown_name, dtype::bf16, {40, 300}},
+                           wrong{"table", error_code::wrong_shape, dtype::bf16, {40, 300}},
+                           wrong{"table", error_code::wrong_dtype, dtype::fp16, {300, 40}},
+                           wrong{"norm.weight", error_code::wrong_dtype, dtype::fp32, {7}}}) {
     reference::checkpoint all = random_checkpoint(layers, 9);
-    const std::string name = unknown ? "stranger" : "table";
-    all[name] = {dtype::bf16, {40, 300}, std::vector<std::byte>(40 * 300 * 2)};
+    std::int64_t bytes = bytes_of(bad.type);
+    for (const std::int64_t each : bad.dims) bytes *= each;
+    all[bad.name] = {bad.type, bad.dims, std::vector<std::byte>(static_cast<std::size_t>(bytes))};
     const checkpoint_files on_disk(all, 1, 10);
     engine<host_executor> to(layers);
     late_device device;
     late_feed feed({}, device);
+    check_plan(plan_feed(to.model().records(), on_disk.tensors(), 4096), 4096);
+    const reference::checkpoint good = random_checkpoint(layers, 35);
+    to.reload(good);
     auto open = to.start();
     late_update late(open, device);
     const status refused = feed.send(to.model(), late, on_disk.tensors());
-    check_refused(refused, unknown ? error_code::unknown_name : error_code::wrong_shape, name);
+    check_refused(refused, bad.code, bad.name);
     CHECK(device.pin_calls == 0);
+    CHECK(open.abort().ok());
+    CHECK(to.model().state() == model_state::live);  // nothing was written
+    to.demand_cold(good);
   }
 }
 

@@ -311,6 +311,25 @@ TEST_CASE_TEMPLATE_DEFINE("codes whose scales are at hand are converted on their
     CHECK(tested.difference(b) == "");
     tested.reload(a);
   }
+  for (const update_mode mode : {update_mode::staged, update_mode::layerwise}) {  // rows of two tensors in turn
+    update<Executor> open = start_in(tested, aside(mode));
+    for (std::int64_t row = 0; row < 5; ++row)
+      for (const char* name : {"kv.weight", "q.weight"}) {
+        tensor_ref part = tested.place(b.at(name));
+        if (row >= part.extents[0]) continue;
+        const box where = box::rows(part.extents, row, row + 1);
+        part.data = static_cast<const std::byte*>(part.data) + row * 16;
+        part.extents = {1, 16};
+        must(open.load(name, part, where));
+      }
+    for (const auto& [name, value] : b)
+      if (name != "kv.weight" && name != "q.weight") must(tested.send(open, b, name));
+    must(open.finish());
+    CHECK(open.report().fused_rows == 9);
+    CHECK(open.report().converted_rows == 14);
+    CHECK(tested.difference(b) == "");
+    tested.reload(a);
+  }
   if (!Executor::converts_from(memory_kind::pageable)) return;  // else where a source lies decides
   for (const bool scales_first : {true, false}) {
     update<Executor> open = start_in(tested, {.mode = update_mode::direct});

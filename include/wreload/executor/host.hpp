@@ -9,6 +9,7 @@
 #include <cstring>
 #include <span>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "../core/light_lock.hpp"
@@ -114,11 +115,7 @@ class basic_host_executor {
 
   status combine(lane& on, std::span<const combine_job> jobs) {
     if (on.kept != nullptr && !jobs.empty()) on.kept->calls.push_back({.combines = {jobs.begin(), jobs.end()}});
-    for (const combine_job& job : jobs)
-      for (std::int64_t i = 0; i < job.count; ++i) {
-        const codec<fp32>::bits result = codec<fp32>::encode(combined(job, i));
-        std::memcpy(job.results + i * static_cast<std::int64_t>(sizeof result), &result, sizeof result);
-      }
+    for (const combine_job& job : jobs) combine_one(job);
     return count_call();
   }
 
@@ -291,20 +288,29 @@ class basic_host_executor {
     return differs;
   }
 
-  static float combined(const combine_job& job, std::int64_t index) {
-    float product = 1;
-    for (std::int32_t f = 0; f < job.factor_count; ++f) {
-      const combine_factor& factor = job.factors[f];
-      float greatest = 0;
-      for (std::int64_t i = 0; i < factor.count; ++i) {
-        float value = 0;
-        std::memcpy(&value, factor.first + index * factor.stride_bytes + i * factor.across_bytes, sizeof value);
-        if (factor.inverted) value = reciprocal(value);
-        greatest = i == 0 ? value : maximum(greatest, value);
+  static void combine_one(const combine_job& job) {
+    float greatest[std::extent_v<decltype(combine_job::factors)>] = {};
+    for (std::int64_t i = 0; i < job.count; ++i) {
+      float product = 1;
+      for (std::int32_t f = 0; f < job.factor_count; ++f) {
+        // One maximum for all results (over all experts, say) is found once.
+        if (i == 0 || job.factors[f].stride_bytes != 0) greatest[f] = greatest_of(job.factors[f], i);
+        product = f == 0 ? greatest[f] : dequant_product(product, greatest[f]);
       }
-      product = f == 0 ? greatest : dequant_product(product, greatest);
+      const codec<fp32>::bits result = codec<fp32>::encode(job.inverted ? reciprocal(product) : product);
+      std::memcpy(job.results + i * static_cast<std::int64_t>(sizeof result), &result, sizeof result);
     }
-    return job.inverted ? reciprocal(product) : product;
+  }
+
+  static float greatest_of(const combine_factor& factor, std::int64_t index) {
+    float greatest = 0;
+    for (std::int64_t i = 0; i < factor.count; ++i) {
+      float value = 0;
+      std::memcpy(&value, factor.first + index * factor.stride_bytes + i * factor.across_bytes, sizeof value);
+      if (factor.inverted) value = reciprocal(value);
+      greatest = i == 0 ? value : maximum(greatest, value);
+    }
+    return greatest;
   }
 
   /// Every code of an 8-bit format, decoded.

@@ -49,8 +49,8 @@ struct feed_batch {
   bool is_shared = true;  ///< all mappings are: see `mapped_file`
 };
 
-/// The way of a checkpoint to one rank. `first` goes before everything else: small scales, so that weights meet them
-/// and are converted on their way, and names of which no byte is needed. Then the batches, in file order. Every needed
+/// The way of a checkpoint to one rank. `first` goes before everything else: names of which no byte is needed, then
+/// small scales, so that weights meet them and are converted on their way. Then the batches, in file order. Every needed
 /// row comes once, over the columns that any landing of its tensor needs.
 struct feed_plan {
   std::vector<feed_piece> first = {};
@@ -72,6 +72,11 @@ struct feed_plan {
 namespace detail {
 
 inline constexpr std::int64_t page_bytes = 4096;
+inline const std::byte* page_floor(const std::byte* at) {
+  return at - reinterpret_cast<std::uintptr_t>(at) % static_cast<std::uintptr_t>(page_bytes);
+}
+inline const std::byte* page_ceil(const std::byte* at) { return page_floor(at + (page_bytes - 1)); }
+
 inline constexpr std::int64_t slot_alignment = 256;
 /// A scale up to this size goes first.
 inline constexpr std::int64_t small_bytes = std::int64_t{1} << 20;

@@ -18,11 +18,6 @@ namespace wreload {
 
 namespace detail {
 
-inline const std::byte* page_floor(const std::byte* at) {
-  return at - reinterpret_cast<std::uintptr_t>(at) % static_cast<std::uintptr_t>(page_bytes);
-}
-inline const std::byte* page_ceil(const std::byte* at) { return page_floor(at + (page_bytes - 1)); }
-
 class feed_planner {
  public:
   feed_planner(const registry& records, std::int64_t window_bytes) : records_(records), window_bytes_(window_bytes) {
@@ -37,6 +32,8 @@ class feed_planner {
                                                 : tensors[a].offset_bytes < tensors[b].offset_bytes;
     });
     for (const std::size_t i : order) add(i, tensors[i]);
+    std::stable_partition(plan_.first.begin(), plan_.first.end(),
+                          [](const feed_piece& each) { return !each.is_needed; });
     return std::move(plan_);
   }
 
@@ -52,9 +49,12 @@ class feed_planner {
     const bool has_bytes = source != nullptr && tensor.tensor.bytes() > 0;
     if (!has_bytes || source->landings.empty()) {
       plan_.first.push_back({.tensor = index, .data = tensor.tensor, .is_needed = false});
-    } else if (!(source->extents == tensor.tensor.extents)) {  // one element in another shape, or refused by the load
+    } else if (const bool is_accepted = source->accepted.contains(tensor.tensor.type);
+               !is_accepted || !(source->extents == tensor.tensor.extents)) {
       plan_.first.push_back(flat({index, {}, tensor.tensor}));
-      plan_.first.back().is_needed = tensor.tensor.extents.elements() == 1;
+      // One element may come in another shape; all else is refused by the load.
+      plan_.first.back().is_needed =
+          is_accepted && source->extents.elements() == 1 && tensor.tensor.extents.elements() == 1;
       plan_.needed_bytes += plan_.first.back().is_needed ? tensor.tensor.bytes() : 0;
     } else {
       std::vector<feed_piece>& to = is_small_scale(*source, tensor.tensor) ? plan_.first : plan_.pieces;
@@ -244,7 +244,8 @@ class feed_planner {
 ///
 ///   window_bytes  most bytes from the begin to the end of a piece (a larger tensor is cut), and of a batch
 ///
-/// Tensors that the model does not know, or knows otherwise, are named in `first`, so that the load refuses them.
+/// Tensors that the model does not know, or knows otherwise, are the first that are named, so that the first load
+/// refuses them: nothing is written then.
 inline feed_plan plan_feed(const registry& records, std::span<const checkpoint_tensor> tensors,
                            std::int64_t window_bytes) {
   return detail::feed_planner(records, std::max(window_bytes, detail::page_bytes)).make(tensors);

@@ -52,18 +52,19 @@ class post_load {
   void collect_aside(std::span<const staged_part> parts) {
     if (converted_.empty()) converted_.resize(core_.records.landings.size());
     if (jobs_.empty()) jobs_.resize(core_.keys.size());
-    for (const staged_part& part : parts)
-      if (is_stored(part.job, part.what) && at(converted_, part.what.landing) == how::no)
-        at(converted_, part.what.landing) = how::fused;
+    aside_.clear();
+    for (const staged_part& part : parts) {
+      if (!is_stored(part.job, part.what) || at(converted_, part.what.landing) != how::no) continue;
+      at(converted_, part.what.landing) = how::fused;
+      aside_.push_back(part.what.landing);
+    }
     for (const staged_part& part : parts)
       if (is_stored(part.job, part.what) && at(converted_, part.what.landing) == how::fused && !can_fuse(part.job, part.what))
         at(converted_, part.what.landing) = how::no;
-    std::int32_t last = no_index;
-    for (const staged_part& part : parts) {
-      if (!is_fused(part)) continue;
-      jobs_[key_of(part.what.landing)].push_back(fused_job(part.job, part.what));
-      if (part.what.landing != last) count_fused(last = part.what.landing);
-    }
+    for (const staged_part& part : parts)
+      if (is_fused(part)) jobs_[key_of(part.what.landing)].push_back(fused_job(part.job, part.what));
+    for (const std::int32_t landing : aside_)
+      if (at(converted_, landing) == how::fused) count_fused(landing);
   }
   bool is_fused(const staged_part& part) const {
     return !converted_.empty() && is_stored(part.job, part.what) && at(converted_, part.what.landing) == how::fused;
@@ -321,6 +322,7 @@ class post_load {
   conversion_jobs<Executor> jobs_ = {};
   vector<const computed_record*> due_ = {};
   vector<came> scales_ = {};                       ///< of the load that is being placed, by landing
+  vector<std::int32_t> aside_ = {};                ///< landings whose codes lie aside, each once
   vector<std::uint8_t> stale_ = {};                ///< per param of a layer
   std::int64_t converted_rows_ = 0;
   std::int64_t fused_rows_ = 0;
