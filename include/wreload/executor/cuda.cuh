@@ -24,6 +24,7 @@
 #include "../kernel/first_difference.cuh"
 #include "../kernel/land_rows.cuh"
 #include "../numerics/visit.hpp"
+#include "backoff.hpp"
 #include "cuda_arena.cuh"
 #include "cuda_aside.cuh"
 #include "cuda_call.cuh"
