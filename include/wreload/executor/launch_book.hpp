@@ -12,6 +12,7 @@ namespace wreload::detail {
 struct launch_id {
   std::int32_t record = -1;
   std::uint32_t generation = 0;
+  friend constexpr bool operator==(launch_id, launch_id) = default;
 };
 
 /// Pinned words, one per launch in flight, and one for the epoch. See kernel/work.cuh for what the device does with
