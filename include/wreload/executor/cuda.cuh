@@ -11,13 +11,13 @@
 #include <string>
 #include <string_view>
 
-#include "../kernel/combine_scalars.cuh"
-#include "../kernel/fill_rows.cuh"
+#include "../numerics/visit.hpp"
 #include "cuda_answers.cuh"
 #include "cuda_arena.cuh"
 #include "cuda_aside.cuh"
 #include "cuda_call.cuh"
 #include "cuda_dequant.cuh"
+#include "cuda_derived.cuh"
 #include "cuda_flight.cuh"
 #include "cuda_landing.cuh"
 #include "cuda_lanes.cuh"
@@ -29,7 +29,6 @@
 #include "cuda_table.cuh"
 #include "executor.hpp"
 #include "source_window.cuh"
-#include "task_batch.cuh"
 
 namespace wreload {
 
@@ -43,8 +42,9 @@ namespace wreload {
 /// Stream:    `land`, `compare`, `fill` and `dequantise` do not synchronise, with one exception: `land` and `compare`
 ///            wait for earlier landings where the window is full of pageable bytes. (CUDA itself blocks a launch once
 ///            about a thousand are queued.) Tables that find no room travel as kernel parameters, in more launches
-/// Waiting:   by asking, never in a call that blocks on a stream: a cancel from another thread ends it. A wait takes a core
-///            for 10 ms (which it yields to others), then sleeps and asks in turn: see executor/backoff.hpp
+/// Waiting:   by asking, never in a call that blocks on a stream: a cancel from another thread ends it. For 10 ms a wait
+///            takes a core, but for threads that want it, and is seen to end at once; then it sleeps between looks, and is
+///            late by some 100 us: see executor/backoff.hpp
 /// Cancel:    see kernel/work.cuh; needs no stream. Waits for kernels that have begun, at most `most_cancel_seconds`
 /// Device:    every call restores the calling thread's current device and capture mode
 /// Errors:    CUDA's are `execution_failed` (or `out_of_memory`) with the name of the call
@@ -135,11 +135,11 @@ class basic_cuda_executor {
   static constexpr bool converts_from(memory_kind where) { return where != memory_kind::pageable; }
 
   status wait_for(lane& on, event_ref event) {
-    return on_lane(on, access::none, [&] { return on.wait_for(static_cast<cudaEvent_t>(event.handle)); });
+    return on_lane(on, access::reads, [&] { return on.wait_for(static_cast<cudaEvent_t>(event.handle)); });
   }
 
   status join(lane& on, lane& other) {
-    return on_lane(on, access::none, [&] {
+    return on_lane(on, access::reads, [&] {
       if (status refused = flight_.check(other); !refused.ok()) return refused;
       cudaEvent_t event = nullptr;
       const status failed = other.record(event);
@@ -157,7 +157,7 @@ class basic_cuda_executor {
   stream_ref stream_of(lane& on) const { return {on.stream()}; }
 
   status wait(lane& on) {
-    return on_lane(on, access::none, [&] { return flight_.wait(on); });
+    return on_lane(on, access::reads, [&] { return flight_.wait(on); });
   }
 
   status read(lane& on, std::byte* host, const std::byte* data, std::int64_t bytes) {
@@ -204,7 +204,8 @@ class basic_cuda_executor {
   status allocate(const executor_needs& needs) {
     if (status failed = flight_.reserve(); !failed.ok()) return failed;
     if (status failed = flags_.allocate(needs.flags * std::int64_t{sizeof(std::uint32_t)}); !failed.ok()) return failed;
-    if (status failed = launcher_.reserve(detail::table_bytes_for(options_, needs), options_.plan_bytes); !failed.ok()) return failed;
+    const std::int64_t table_bytes = detail::table_bytes_for(options_, needs);
+    if (status failed = launcher_.reserve(table_bytes, options_.plan_bytes); !failed.ok()) return failed;
     if (status failed = window_.reserve(options_.window_bytes); !failed.ok()) return failed;
     if (status failed = maps_.reserve(needs.maps, flight_.own_stream()); !failed.ok()) return failed;
     if (status failed = readers_.make(); !failed.ok()) return failed;
@@ -216,7 +217,7 @@ class basic_cuda_executor {
 
   static status preload(std::span<const dequant_key> keys);
 
-  enum class access { none, writes };
+  enum class access { reads, writes };
 
   /// Does work on a lane, with the device set, if the lane may take it. Before its first write of an update the lane waits
   /// for the readers.
@@ -231,7 +232,7 @@ class basic_cuda_executor {
   }
 
   status copy_and_wait(lane& on, std::byte* to, const std::byte* from, std::int64_t bytes, cudaMemcpyKind kind) {
-    return on_lane(on, access::none, [&] {
+    return on_lane(on, access::reads, [&] {
       if (status failed = flight_.wait(on); !failed.ok()) return failed;  // no cancel ends the wait of a pageable copy
       const cudaError_t error = cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), kind, on.stream());
       const status failed = check(error, "cudaMemcpyAsync");
@@ -272,24 +273,17 @@ status basic_cuda_executor<Use>::land_digested(lane& on, std::span<const land_jo
 
 template <class Use>
 status basic_cuda_executor<Use>::compare(lane& on, std::span<const land_job> jobs, std::span<const std::int32_t> flags) {
-  return on_lane(on, access::none, [&] { return landing().compare(on, jobs, flags); });
+  return on_lane(on, access::reads, [&] { return landing().compare(on, jobs, flags); });
 }
 
 template <class Use>
 status basic_cuda_executor<Use>::fill(lane& on, std::span<const fill_job> jobs) {
-  return on_lane(on, access::writes, [&] {
-    return detail::launch_each(launcher_, on, tuning::fill_rows{}, &kernel::fill_rows<tuning::fill_rows::block_threads>, jobs,
-                               [](const fill_job& job) { return job.rows > 0 && job.row_bytes > 0; });
-  });
+  return on_lane(on, access::writes, [&] { return detail::cuda_derived<Use>(launcher_).fill(on, jobs); });
 }
 
 template <class Use>
 status basic_cuda_executor<Use>::combine(lane& on, std::span<const combine_job> jobs) {
-  return on_lane(on, access::writes, [&] {
-    return detail::launch_each(launcher_, on, tuning::combine_scalars{},
-                               &kernel::combine_scalars<tuning::combine_scalars::block_threads>, jobs,
-                               [](const combine_job& job) { return job.count > 0; });
-  });
+  return on_lane(on, access::writes, [&] { return detail::cuda_derived<Use>(launcher_).combine(on, jobs); });
 }
 
 template <class Use>
@@ -303,21 +297,20 @@ status basic_cuda_executor<Use>::dequantise(lane& on, const dequant_key& key, st
 template <class Use>
 status basic_cuda_executor<Use>::digest(lane& on, std::span<const digest_job> jobs, std::span<std::uint64_t> sums) {
   if (jobs.empty()) return {};
-  return on_lane(on, access::none, [&] { return answers().digest(on, jobs, sums); });
+  return on_lane(on, access::reads, [&] { return answers().digest(on, jobs, sums); });
 }
 
 template <class Use>
 status basic_cuda_executor<Use>::first_difference(lane& on, const difference_job& pair, std::int64_t* first) {
   *first = -1;
   if (pair.rows <= 0 || pair.row_bytes <= 0) return {};
-  return on_lane(on, access::none, [&] { return answers().first_difference(on, pair, first); });
+  return on_lane(on, access::reads, [&] { return answers().first_difference(on, pair, first); });
 }
 
 template <class Use>
 status basic_cuda_executor<Use>::preload(std::span<const dequant_key> keys) {
-  status failed = detail::preload(&kernel::fill_rows<tuning::fill_rows::block_threads>,
-                                  &kernel::combine_scalars<tuning::combine_scalars::block_threads>);
-  if (failed.ok()) failed = detail::cuda_landing<Use>::preload();
+  status failed = detail::cuda_landing<Use>::preload();
+  if (failed.ok()) failed = detail::cuda_derived<Use>::preload();
   if (failed.ok()) failed = detail::cuda_answers<Use>::preload();
   for (const dequant_key& key : keys)
     if (failed.ok()) failed = detail::cuda_dequant<Use>::preload(key);

@@ -9,6 +9,7 @@
 
 #include "../core/job.hpp"
 #include "../kernel/dequant_rows.cuh"
+#include "../kernel/dequant_task.cuh"
 #include "../numerics/visit.hpp"
 #include "cuda_lanes.cuh"
 #include "cuda_launcher.cuh"

@@ -96,20 +96,21 @@ class cuda_flight {
     return refused;
   }
 
-  /// Waits for everything on the lane's stream, and reports its errors.
-  status wait(const cuda_lane& on) {
-    if (status refused = check(on); !refused.ok()) return refused;
+  /// Waits for everything that the lane's stream was given, and reports its errors. `aborted` where a cancel came before
+  /// the end: what was queued then has done nothing.
+  status wait(const cuda_lane& on) const {
     cudaEvent_t event = nullptr;
     if (status failed = on.record(event); !failed.ok()) return failed;
-    return retry(on, [&](status& failed) {
-      const cudaError_t error = cudaEventQuery(event);
-      if (error == cudaErrorNotReady) {
+    status failed = retry(on, [&](status& error) {
+      const cudaError_t found = cudaEventQuery(event);
+      if (found == cudaErrorNotReady) {
         (void)cudaGetLastError();  // CUDA may keep it as the thread's last error
         return false;
       }
-      failed = cuda_status(error, "work on a lane's stream");
+      error = cuda_status(found, "work on a lane's stream");
       return true;
     });
+    return failed.ok() ? check_live(on) : failed;
   }
 
   /// A record for one launch. Waits for a free one.

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <tuple>
 
 #include "../kernel/work.cuh"
@@ -90,17 +89,5 @@ class task_batch {
   std::uint32_t capacity_ = 0;
   std::int64_t offset_ = -1;  ///< in the tables; -1: inline
 };
-
-/// Launches a task for each job that has work.
-template <class Choice, class Task, class Job, class HasWork>
-status launch_each(cuda_launcher& launcher, const cuda_lane& on, const Choice& choice,
-                   void (*function)(kernel::work<Task>), std::span<const Job> jobs, HasWork&& has_work) {
-  task_batch tasks(launcher, on, choice, function);
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    if (!has_work(jobs[i])) continue;
-    if (status failed = tasks.add(kernel::make_task(jobs[i]), jobs.size() - i); !failed.ok()) return failed;
-  }
-  return tasks.flush();
-}
 
 }  // namespace wreload::detail
