@@ -42,9 +42,9 @@ namespace wreload {
 /// Stream:    `land`, `compare`, `fill` and `dequantise` do not synchronise, with one exception: `land` and `compare`
 ///            wait for earlier landings where the window is full of pageable bytes. (CUDA itself blocks a launch once
 ///            about a thousand are queued.) Tables that find no room travel as kernel parameters, in more launches
-/// Waiting:   by asking, never in a call that blocks on a stream: a cancel from another thread ends it. For 10 ms a wait
-///            takes a core, but for threads that want it, and is seen to end at once; then it sleeps between looks, and is
-///            late by some 100 us: see executor/backoff.hpp
+/// Waiting:   by asking, never in a call that blocks on a stream: a cancel from another thread ends it. For 10 ms a
+///            wait takes a core, but for threads that want it, and is seen to end at once; then it sleeps between
+///            looks, and is late by some 100 us: see executor/backoff.hpp
 /// Cancel:    see kernel/work.cuh; needs no stream. Waits for kernels that have begun, at most `most_cancel_seconds`
 /// Device:    every call restores the calling thread's current device and capture mode
 /// Errors:    CUDA's are `execution_failed` (or `out_of_memory`) with the name of the call
@@ -111,8 +111,8 @@ class basic_cuda_executor {
 
   status land(lane& on, std::span<const land_job> jobs);
 
-  /// In one pass where the source is copied as it is, in whole rows that begin at multiples of 16 bytes in storage and of
-  /// 4 in the source. Else (and from pageable memory) the source is read twice.
+  /// In one pass where the source is copied as it is, in whole rows that begin at multiples of 16 bytes in storage and
+  /// of 4 in the source. Else (and from pageable memory) the source is read twice.
   status land_digested(lane& on, std::span<const land_job> jobs, std::span<const land_digest> into);
 
   status compare(lane& on, std::span<const land_job> jobs, std::span<const std::int32_t> flags);
@@ -219,8 +219,8 @@ class basic_cuda_executor {
 
   enum class access { reads, writes };
 
-  /// Does work on a lane, with the device set, if the lane may take it. Before its first write of an update the lane waits
-  /// for the readers.
+  /// Does work on a lane, with the device set, if the lane may take it. Before its first write of an update the lane
+  /// waits for the readers.
   template <class Work>
   status on_lane(lane& on, access what, Work&& work) {
     if (!reserved_) return not_reserved();

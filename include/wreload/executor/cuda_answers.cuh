@@ -106,8 +106,8 @@ class cuda_answers {
     std::int64_t offset_ = -1;
   };
 
-  /// A sixteenth of the tables for sums, of which a job may have many; a quarter for the tasks of a launch, so that the next
-  /// one finds room beside it.
+  /// A sixteenth of the tables for sums, of which a job may have many; a quarter for the tasks of a launch, so that the
+  /// next one finds room beside it.
   std::int64_t most_sums() const {
     return std::max<std::int64_t>(launcher_.tables().size() / 16 / std::int64_t{sizeof(std::uint64_t)}, 16);
   }
@@ -125,7 +125,8 @@ class cuda_answers {
         const kernel::digest_task task =
             kernel::make_task(run.part, maps_.host(run.part.map), maps_.device(run.part.map), sums + taken,
                               digest_grid_of(run.part).across);
-        if (status failed = tasks.add(task, std::min(jobs.size() - next.job, most_tasks())); !failed.ok()) return failed;
+        const std::size_t left = std::min(jobs.size() - next.job, most_tasks());
+        if (status failed = tasks.add(task, left); !failed.ok()) return failed;
       }
       taken += run.tiles;
       next = run.is_last ? position{next.job + 1} : position{next.job, run.row, run.col};

@@ -19,8 +19,8 @@
 
 namespace wreload::detail {
 
-/// The book of launches and what it needs of the device. Every wait of a host thread goes through here: each asks again and
-/// again (see `backoff`), so that a cancel from another thread ends it, and an error of the device.
+/// The book of launches and what it needs of the device. Every wait of a host thread goes through here: each asks again
+/// and again (see `backoff`), so that a cancel from another thread ends it, and an error of the device.
 ///
 /// Threads:   any, but for `reserve`
 class cuda_flight {
@@ -96,8 +96,8 @@ class cuda_flight {
     return refused;
   }
 
-  /// Waits for everything that the lane's stream was given, and reports its errors. `aborted` where a cancel came before
-  /// the end: what was queued then has done nothing.
+  /// Waits for everything that the lane's stream was given, and reports its errors. `aborted` where a cancel came
+  /// before the end: what was queued then has done nothing.
   status wait(const cuda_lane& on) const {
     cudaEvent_t event = nullptr;
     if (status failed = on.record(event); !failed.ok()) return failed;

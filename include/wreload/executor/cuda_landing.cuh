@@ -1,5 +1,5 @@
 #pragma once
-/// `cuda_landing`: landing jobs on a lane, from sources that kernels read where they lie or that pass through the window.
+/// `cuda_landing`: lands jobs, from sources that kernels read where they lie or that pass through the window.
 
 #include <algorithm>
 #include <cstddef>

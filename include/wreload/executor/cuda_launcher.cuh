@@ -87,7 +87,8 @@ class cuda_launcher {
     return multiprocessors_ * Choice::blocks_per_multiprocessor;
   }
 
-  /// Copies tasks that the host wrote at `offset` of the tables to where the launch, and one that is made again, finds them.
+  /// Copies tasks that the host wrote at `offset` of the tables to where the launch finds them, and, where it is kept, a
+  /// later one.
   template <class Task>
   status upload(const cuda_lane& on, std::int64_t offset, kernel::work<Task>& todo) {
     const std::size_t bytes = todo.count * sizeof(Task);

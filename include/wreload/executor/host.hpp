@@ -73,7 +73,8 @@ class basic_host_executor {
       std::uint64_t* sums = into[i].sums + detail::first_sum(into[i]);
       const digest_job source = detail::digest_of_source(jobs[i], into[i]);
       const std::int64_t across = digest_grid_of(source).across;
-      digests().for_each_sum(source, [&](std::int64_t tile, std::uint64_t sum) {  // lanes may land parts of one tile at once
+      digests().for_each_sum(source, [&](std::int64_t tile, std::uint64_t sum) {
+        // Lanes may land parts of one tile at once.
         std::atomic_ref(sums[tile / across * into[i].tiles_across + tile % across]).fetch_add(sum);
       });
       landing().land(jobs[i]);

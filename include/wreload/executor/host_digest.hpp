@@ -27,7 +27,8 @@ class host_digest {
  private:
   /// Of a part of one tile: by rows where they are contiguous, else by runs or single elements.
   std::uint64_t sum_of(const digest_job& part) const {
-    const std::int64_t row = part.row % digest_tile_rows, col = part.col % digest_tile_cols, element = part.element_bytes;
+    const std::int64_t row = part.row % digest_tile_rows, col = part.col % digest_tile_cols;
+    const std::int64_t element = part.element_bytes;
     if (part.map == unmapped && part.col_stride_bytes == 0)
       return digest_rows(part.data, part.rows, part.cols * element, part.row_stride_bytes, row, col * element);
     std::uint64_t sum = 0;

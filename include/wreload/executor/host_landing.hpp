@@ -40,8 +40,8 @@ class host_landing {
   }
 
  private:
-  /// Calls `visit(source, destination, elements)` for the runs of a landing; adjacent rows are one run where both sides are
-  /// dense.
+  /// Calls `visit(source, destination, elements)` for the runs of a landing; adjacent rows are one run where both sides
+  /// are dense.
   template <class Visit>
   void for_each_run(const land_job& job, Visit&& visit) const {
     if (job.rows == 0 || job.cols == 0) return;  // and maybe no source

@@ -47,11 +47,12 @@ class source_window {
   lent_memory lent_ = {};
 };
 
-/// The pageable sources of one call, which the calling thread copies into the window. Rows that are staged belong to the
-/// launch that lands them.
+/// The pageable sources of one call, which the calling thread copies into the window. Rows that are staged belong to
+/// the launch that lands them.
 class staged_sources {
  public:
-  staged_sources(source_window& window, const cuda_lane& on, std::span<const land_job> jobs) : window_(window), on_(on) {
+  staged_sources(source_window& window, const cuda_lane& on, std::span<const land_job> jobs)
+      : window_(window), on_(on) {
     for (const land_job& job : jobs)
       if (job.memory == memory_kind::pageable) to_stage_ += job.rows * job.cols * bytes_of(job.from);
   }
