@@ -22,8 +22,8 @@ namespace wreload::detail {
 /// difference it leaves the plan: what has come is entered in the ledger, and from there on it is an update like any other.
 ///
 /// An update in complete scope that lands at once (no undo image, nothing aside, no digests) records what its buckets
-/// do, until something comes in another way, or from memory that no table can name. A success makes that the model's plan; an
-/// update that was not recorded leaves the plan that there is. Under the model's lock, but for `replay`.
+/// do, until something comes in another way, or from memory that no table can name. A success makes that the model's
+/// plan; an update that was not recorded leaves the plan that there is. Under the model's lock, but for `replay`.
 template <executor Executor>
 class plan_follower {
   template <class T>
