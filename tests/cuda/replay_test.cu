@@ -12,6 +12,7 @@ TEST_CASE_TEMPLATE_INVOKE(table_replay, cuda_planning);
 TEST_CASE_TEMPLATE_INVOKE(replay_cold_equal, cuda_planning);
 TEST_CASE_TEMPLATE_INVOKE(replay_differences, cuda_planning);
 TEST_CASE_TEMPLATE_INVOKE(replay_fused, cuda_planning);
+TEST_CASE_TEMPLATE_INVOKE(replay_pageable, cuda_planning);
 TEST_CASE_TEMPLATE_INVOKE(replay_once, cuda_planning);
 TEST_CASE_TEMPLATE_INVOKE(replay_outside, cuda_planning);
 TEST_CASE_TEMPLATE_INVOKE(replay_manifest, cuda_planning);

@@ -326,6 +326,39 @@ TEST_CASE("cuda: a conversion behind an event that never comes is dead after abo
   CHECK(tested.wrong(0) == 0);
 }
 
+TEST_CASE("cuda: law 7: a publish that a cancel overtakes does not say that all is written") {
+  fp8_model tested(256, 512);
+  for (int round = 0; round < 40; ++round) {
+    CAPTURE(round);
+    tested.reload(0);
+    hold_word late_peer;
+    scoped_event sent;
+    const cudaStream_t producer = as_cuda(tested.memory().stream(1));
+    hold_until<<<1, 1, 0, producer>>>(late_peer.get());
+    WRELOAD_TEST_CUDA(cudaEventRecord(sent.event, producer));
+    update<cuda_executor> open = tested.start({.stream = tested.memory().stream(2)});
+    const auto pieces = tested.pieces(1);
+    demand_ok(open.load(pieces, {sent.event}));
+    demand_ok(open.prepare());
+    demand_ok(open.commit());
+    status published, aborted;
+    std::thread waits([&] { published = open.publish(); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(15));  // so that it sleeps between looks
+    std::thread aborts([&] { aborted = open.abort(); });
+    const auto begin = std::chrono::steady_clock::now();
+    while (seconds_since(begin) < round * 5e-6) {  // before, while and after the other thread cancels
+    }
+    late_peer.release();  // what was queued goes on: dead, if the cancel came first
+    waits.join();
+    aborts.join();
+    WRELOAD_TEST_CUDA(cudaDeviceSynchronize());
+    demand_ok(aborted);
+    CHECK((published.ok() || published.code == error_code::aborted));
+    CHECK((tested->state() == model_state::live) == published.ok());
+    if (published.ok()) CHECK(tested.wrong(1) == 0);
+  }
+}
+
 TEST_CASE("cuda: the first write of each lane waits for the readers, on the device") {
   fp8_model tested(512, 512);
   tested.reload(0);

@@ -47,6 +47,28 @@ class planning_executor : public Executor {
   explicit planning_executor(const std::tuple<Options...>& options) : Executor(std::get<Options>(options)...) {}
 };
 
+/// A host executor that is to a caller as one of a device: no table names pageable memory.
+class device_like_executor : public host_executor {
+ public:
+  static constexpr bool converts_from(memory_kind where) { return where != memory_kind::pageable; }
+
+  status land(lane& on, std::span<const land_job> jobs) {
+    status landed = host_executor::land(on, jobs);
+    for (const land_job& job : jobs)
+      if (on.kept != nullptr && !converts_from(job.memory)) on.kept->whole = false;
+    return landed;
+  }
+};
+template <>
+class test_memory<device_like_executor> : public test_memory<host_executor> {
+ public:
+  placed_source place(const void* bytes, std::int64_t count) {
+    return {test_memory<host_executor>::place(bytes, count).data, memory_kind::device};
+  }
+};
+template <>
+struct launch_memory<device_like_executor> : launch_memory<host_executor> {};
+
 template <class Executor>
 class test_memory<planning_executor<Executor>> : public test_memory<Executor> {};
 template <class Executor>

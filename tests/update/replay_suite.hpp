@@ -272,6 +272,40 @@ TEST_CASE_TEMPLATE_DEFINE("buckets: what was converted on its way is not convert
   }
 }
 
+TEST_CASE_TEMPLATE_DEFINE("buckets: what no table can name leaves the plan that there is", Executor, replay_pageable) {
+  if (!makes_plans()) return;
+  engine<Executor> tested({linear("w", 4, 16), plain("norm.weight", {7}), plain("bias", {48})});
+  const auto a = random_checkpoint(tested.layers(), 1);
+  std::vector<test_bucket> buckets(3);
+  buckets[0].add(whole_parcel("w.weight_scale_inv", a.at("w.weight_scale_inv")), 16);
+  buckets[0].add(whole_parcel("w.weight", a.at("w.weight")), 16);
+  buckets[1].add(whole_parcel("norm.weight", a.at("norm.weight")), 16);
+  buckets[2].add(whole_parcel("bias", a.at("bias")), 16);
+  /// Buckets from `first_pageable` on have manifests of their own, and come from pageable memory.
+  const auto update_to = [&](std::uint64_t seed, std::size_t first_pageable) {
+    const auto all = other_bytes(a, seed);
+    update<Executor> open = tested.start();
+    for (std::size_t i = 0; i < buckets.size(); ++i) {
+      buckets[i].manifest = 1 + i + (i < first_pageable ? 0 : 10);
+      placed_bucket<Executor> placed(tested.memory(), buckets[i], all, 0);
+      if (i >= first_pageable) placed.mark(memory_kind::pageable);
+      must(open.load(placed.get()));
+    }
+    must(open.finish());
+    tested.demand_cold(all);
+    tested.memory().drop_sources();
+    return open.report().replayed_buckets;
+  };
+  CHECK(update_to(2, 0) == 0);  // no plan before, and none after
+  CHECK(update_to(3, 0) == 0);
+  CHECK(update_to(4, 3) == 0);
+  CHECK(update_to(5, 3) == 3);
+  for (const std::size_t first_pageable : {0, 1, 2}) {
+    CHECK(update_to(6, first_pageable) == static_cast<std::int64_t>(first_pageable));
+    CHECK(update_to(7, 3) == 3);
+  }
+}
+
 TEST_CASE_TEMPLATE_DEFINE("buckets: law 6: what a bucket has brought comes once, by whatever way", Executor, replay_once) {
   engine<Executor> tested({plain("a", {64}), plain("b", {48})});
   const auto all = random_checkpoint(tested.layers(), 1);

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,22 @@ inline status cuda_status(cudaError_t error, std::string_view call) {
   (void)cudaGetLastError();
   return refuse(error == cudaErrorMemoryAllocation ? error_code::out_of_memory : error_code::execution_failed, call, {},
                 cudaGetErrorString(error));
+}
+
+/// Copies on a stream, whatever the two kinds of memory are.
+inline status copy_async(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
+  return cuda_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+}
+
+/// Refuses while a stream is being captured.
+inline status check_not_capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  const cudaError_t error = cudaStreamIsCapturing(stream, &capture);
+  if (error == cudaErrorStreamCaptureImplicit || (error == cudaSuccess && capture != cudaStreamCaptureStatusNone)) {
+    (void)cudaGetLastError();
+    return refuse(error_code::wrong_state, {}, "streams that are not being captured", "one that is");
+  }
+  return cuda_status(error, "cudaStreamIsCapturing");
 }
 
 /// For the life of the object the calling thread uses `device`, and its calls neither break nor join a capture that

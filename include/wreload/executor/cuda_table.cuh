@@ -1,13 +1,19 @@
 #pragma once
-/// `cuda_table`: launches that are kept, to be made again with other sources.
+/// `cuda_table`: launches that are kept, to be made again with other sources. `kept_tasks`: memory for their tasks.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <mutex>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "../kernel/work.cuh"
+#include "cuda_flight.cuh"
+#include "cuda_memory.cuh"
 
 namespace wreload {
 
@@ -44,4 +50,57 @@ struct cuda_table {
   }
 };
 
+namespace detail {
+
+/// Device memory for tasks that outlive their launch, taken from its beginning on. What was taken since a mark can be
+/// dropped: it is given back at once, or when nothing is queued any more.
+class kept_tasks {
+ public:
+  explicit kept_tasks(const cuda_flight& flight) : flight_(flight) {}
+
+  status reserve(std::int64_t bytes) {
+    taken_ = 0;
+    dropped_from_ = nothing;
+    return memory_.allocate(bytes);
+  }
+  std::int64_t bytes() const { return memory_.bytes(); }
+
+  /// Null where there is no room, and the table is not whole.
+  std::byte* take(cuda_table& into, std::size_t bytes) {
+    const std::lock_guard guard(lock_);
+    const std::int64_t rounded = static_cast<std::int64_t>((bytes + 255) / 256 * 256);
+    if (memory_.bytes() - taken_ < rounded) into.whole = false;
+    if (!into.whole) return nullptr;
+    dropped_from_ = nothing;  // what lies below stays taken until all is dropped
+    return memory_.data() + std::exchange(taken_, taken_ + rounded);
+  }
+  std::int64_t taken() {
+    const std::lock_guard guard(lock_);
+    give_back();
+    return taken_;
+  }
+  void drop(std::int64_t mark) {
+    const std::lock_guard guard(lock_);
+    dropped_from_ = std::min(dropped_from_, mark);
+    give_back();
+  }
+
+ private:
+  static constexpr std::int64_t nothing = INT64_MAX;
+
+  /// A queued launch of a cancelled update reads no task, but the copy of its tasks to the device may still come.
+  void give_back() {
+    if (dropped_from_ < taken_ && !flight_.all_done()) return;
+    taken_ = std::min(taken_, dropped_from_);
+    dropped_from_ = nothing;
+  }
+
+  const cuda_flight& flight_;
+  cuda_memory memory_{cuda_memory::kind::device};
+  std::mutex lock_ = {};
+  std::int64_t taken_ = 0;
+  std::int64_t dropped_from_ = nothing;
+};
+
+}  // namespace detail
 }  // namespace wreload

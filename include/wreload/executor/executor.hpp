@@ -38,12 +38,12 @@ struct executor_needs {
 ///   land, compare,            enqueue; they do not wait. `compare` sets flag flags[i] where job i, landed, would
 ///   dequantise, combine       change a byte, and writes nothing else
 ///   land_digested(jobs, into) as `land`, and adds the digests of the sources, job i's where into[i] says
-///   converts_from(memory)     whether `dequantise` may read a source that lies there
+///   converts_from(memory)     whether `dequantise` may read a source that lies there, and a kept table name it
 ///   stream_of(lane)           the stream a launcher of the engine's own may enqueue on; null on the host
 ///   flags()                   what `compare` has set since `begin`, once the lanes were waited for
 ///   keep(lane, table)         `land`, `compare`, `dequantise` and `combine` on the lane also append to the table what they
 ///                             enqueue, in memory from `reserve`; null: no longer. `table.whole` turns false where there is
-///                             no room, or where the host has to read a source
+///                             no room, or a source lies where `converts_from` is false
 ///   replay(lane, table,       enqueues that again; `shift` bytes are added to the sources of `land` and `dequantise`.
 ///          shift)             Requires: a whole table, a shift in multiples of 16 bytes. Uses no heap
 ///   keeps_tables()            whether there is any room for tables

@@ -3,33 +3,16 @@
 
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <thread>
 
 namespace wreload::detail {
-
-/// Gives other threads a chance for some milliseconds of asking, then sleeps 50 us each time.
-class backoff {
- public:
-  void operator()() {
-    if (++rounds_ < 4096)
-      std::this_thread::yield();
-    else
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
-  /// Every 256th time: when to look for errors.
-  bool is_long() const { return rounds_ % 256 == 255; }
-
- private:
-  unsigned rounds_ = 0;
-};
 
 /// Names one launch for as long as anybody asks about it; records are used again, with another generation.
 struct launch_id {
   std::int32_t record = -1;
   std::uint32_t generation = 0;
+  friend constexpr bool operator==(launch_id, launch_id) = default;
 };
 
 /// Pinned words, one per launch in flight, and one for the epoch. See kernel/work.cuh for what the device does with

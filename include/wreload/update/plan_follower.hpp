@@ -22,7 +22,8 @@ namespace wreload::detail {
 /// difference it leaves the plan: what has come is entered in the ledger, and from there on it is an update like any other.
 ///
 /// An update in complete scope that lands at once (no undo image, nothing aside, no digests) records what its buckets
-/// do, until something comes in another way. A success makes that the model's plan. Under the model's lock, but for `replay`.
+/// do, until something comes in another way, or from memory that no table can name. A success makes that the model's
+/// plan; an update that was not recorded leaves the plan that there is. Under the model's lock, but for `replay`.
 template <executor Executor>
 class plan_follower {
   template <class T>
@@ -100,7 +101,7 @@ class plan_follower {
 
   /// Begins to record a bucket whose load was placed, but for its table. Stops recording where it cannot be done again.
   void begin(planned& into, const bucket& from, std::uint64_t manifest, const accepted& load, bool shares_bytes) {
-    if (!load.work.pads.empty() || !load.work.compares.empty()) return stop_recording();
+    if (!load.work.pads.empty() || !load.work.compares.empty() || host_reads(load.work.lands)) return stop_recording();
     into.manifest = manifest;
     into.address = reinterpret_cast<std::uintptr_t>(from.data);
     into.bytes = from.bytes;
@@ -161,6 +162,12 @@ class plan_follower {
   }
 
  private:
+  /// Whether the calling thread reads one of the sources for the executor, which keeps no table of that.
+  static bool host_reads(const vector<land_job>& lands) {
+    const auto is_pageable = [](const land_job& job) { return job.memory == memory_kind::pageable; };
+    return !Executor::converts_from(memory_kind::pageable) && std::any_of(lands.begin(), lands.end(), is_pageable);
+  }
+
   /// What a recorded task assumes of its source: no path reads more than 16 bytes at a time.
   static constexpr std::ptrdiff_t alignment = 16;
 

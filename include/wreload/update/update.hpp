@@ -49,13 +49,16 @@ class update_lane {
   /// Loads a bucket, all of it or (on a refusal) none; as the batch of its pieces. A bucket that lies outside its block is
   /// refused.
   ///
-  /// Replay:    an update in complete scope (mode direct or swap, no undo image, no digests) to which everything comes in
-  ///            buckets, none of it with pads or to be compared with a second name, is kept as the model's plan. While later
-  ///            updates bring the same buckets (by manifest, in any order, on any lane; the blocks a multiple of 16 bytes
-  ///            from where they were) each costs a few launches and `finish` no more: no tensor is looked at. At the first
-  ///            difference the update is an ordinary one, and makes the next plan
+  /// Replay:    an update in complete scope (mode direct or swap, no undo image, no digests) to which everything comes
+  ///            in buckets, none of it with pads, to be compared with a second name, or (CUDA) marked pageable, is kept
+  ///            as the model's plan. While later updates bring the same buckets (by manifest, in any order, on any
+  ///            lane; the blocks a multiple of 16 bytes from where they were) each costs a few launches and `finish` no
+  ///            more: no tensor is looked at. At the first difference the update is an ordinary one, and makes the next
+  ///            plan; if it cannot be kept itself, the plan stays for the update after it
   /// Memory:    the executor's room for tables (CUDA: `cuda_options::plan_bytes`; without it nothing is kept. The host
-  ///            executor always keeps them, on the heap), and host memory for what the buckets brought
+  ///            executor always keeps them, on the heap), and host memory for what the buckets brought. A plan for
+  ///            which there is too little room beside the one before takes all of it the next time: then there is none
+  ///            meanwhile
   template <std::same_as<bucket> Bucket>  // braces mean pieces
   status load(const Bucket& from, event_ref ready = {}) { return session_->loads().load(*state_, from, ready); }
 
