@@ -44,7 +44,9 @@ class update_lane {
   /// Loads a batch, all of it or (on a refusal) none. The copies wait on the device for `ready`.
   ///
   /// Requires: with `ready`, pieces in device or pinned memory (`tensor_ref::memory`; pageable unless it says so)
-  status load(std::span<const piece> pieces, event_ref ready = {}) { return session_->loads().load(*state_, pieces, ready); }
+  status load(std::span<const piece> pieces, event_ref ready = {}) {
+    return session_->loads().load(*state_, pieces, ready);
+  }
 
   /// Loads a bucket, all of it or (on a refusal) none; as the batch of its pieces. A bucket that lies outside its block is
   /// refused.
