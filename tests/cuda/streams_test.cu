@@ -331,14 +331,10 @@ TEST_CASE("cuda: law 7: a publish that a cancel overtakes does not say that all 
   for (int round = 0; round < 40; ++round) {
     CAPTURE(round);
     tested.reload(0);
-    hold_word late_peer;
-    scoped_event sent;
-    const cudaStream_t producer = as_cuda(tested.memory().stream(1));
-    hold_until<<<1, 1, 0, producer>>>(late_peer.get());
-    WRELOAD_TEST_CUDA(cudaEventRecord(sent.event, producer));
+    held_stream late_peer(tested.memory().stream(1));
     update<cuda_executor> open = tested.start({.stream = tested.memory().stream(2)});
     const auto pieces = tested.pieces(1);
-    demand_ok(open.load(pieces, {sent.event}));
+    demand_ok(open.load(pieces, late_peer.event()));
     demand_ok(open.prepare());
     demand_ok(open.commit());
     status published, aborted;
