@@ -259,12 +259,12 @@ TEST_CASE("cuda: of thousands of tasks in a launch, tiny and large, each is done
     std::vector<land_job> landings, moved_landings;
     std::int64_t at = 0;
     const auto append = [&](std::int64_t rows, std::int64_t cols) {
-      dequant_job job{.source = source.host(random.in(0, source.size() - rows * cols)), .destination = converted.host(at),
+      dequant_job job{.source = source.host(random.in(0, source.size() - 2 * rows * cols)), .destination = converted.host(at),
                       .scale = grid.host(random.in(0, 1000) * 4), .rows = rows, .cols = cols, .source_row_stride_bytes = cols,
                       .destination_row_stride_bytes = 2 * cols, .scale_row_stride_bytes = 4 * ((cols + 127) / 128)};
       land_job landing{.source = job.source, .destination = landed.host(at), .rows = rows, .cols = cols,
-                       .source_row_stride_bytes = cols, .source_col_stride_bytes = 1, .destination_row_stride_bytes = cols,
-                       .from = dtype::u8, .to = dtype::u8, .memory = memory_kind::device};
+                       .source_row_stride_bytes = 2 * cols, .source_col_stride_bytes = 2, .destination_row_stride_bytes = 2 * cols,
+                       .from = dtype::bf16, .to = dtype::bf16, .memory = memory_kind::device};
       jobs.push_back(job);
       landings.push_back(landing);
       job.source = landing.source = source.moved(job.source);
