@@ -307,6 +307,46 @@ TEST_CASE("cuda: abort ends a prepare that reads digests behind an event that ne
   CHECK(tested.wrong(1) == 0);
 }
 
+TEST_CASE("cuda: law 7: what an aborted digest left queued does not reach into the next update") {
+  fp8_model tested(256, 512, {.table_bytes = 64 << 10});
+  tested.reload(0);
+  std::vector<std::byte> codes(256 * 512);
+  tested.memory().read(codes.data(), tested.codes(1), 256 * 512);
+  digest_list sent;
+  append_digests("w.weight", {.data = codes.data(), .type = dtype::fp8_e4m3, .extents = {256, 512}}, sent);
+  held_stream dead_peer(tested.memory().stream(1));
+  {
+    update<cuda_executor> open = tested.start({.mode = update_mode::staged, .stream = tested.memory().stream(2),
+                                               .staging = {.budget_bytes = staging_memory::no_limit}, .digests = sent});
+    demand_ok(open.load(tested.pieces(1), dead_peer.event()));
+    status prepared;
+    std::thread other([&] { prepared = open.prepare(); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    demand_ok(open.abort());
+    other.join();
+    CHECK(prepared.code == error_code::aborted);
+  }
+  CHECK(tested.wrong(0) == 0);
+  // The tables of the next update are written while fills and copies of the digest are still queued.
+  const stream_ref reader = tested.memory().stream(5);
+  held_stream reading(reader);
+  update<cuda_executor> next = tested.start({.stream = tested.memory().stream(4), .readers = {&reader, 1}});
+  std::vector<piece> rows;
+  for (std::int64_t row = 0; row < 256; row += 4) {
+    piece some{.name = "w.weight", .tensor = tested.codes_ref(1), .part = box::rows({256, 512}, row, row + 4)};
+    some.tensor.data = tested.codes(1) + row * 512;
+    some.tensor.extents = {4, 512};
+    rows.push_back(some);
+  }
+  demand_ok(next.load(rows));
+  demand_ok(next.load("w.weight_scale_inv", tested.scales_ref(1)));
+  dead_peer.release();
+  WRELOAD_TEST_CUDA(cudaStreamSynchronize(as_cuda(tested.memory().stream(2))));
+  reading.release_and_drain();
+  demand_ok(next.finish());
+  CHECK(tested.wrong(1) == 0);
+}
+
 TEST_CASE("cuda: a conversion behind an event that never comes is dead after abort, and publish gives up") {
   fp8_model tested(256, 512);
   tested.reload(0);

@@ -42,9 +42,10 @@ namespace wreload {
 /// Stream:    `land`, `compare`, `fill` and `dequantise` do not synchronise, with one exception: `land` and `compare`
 ///            wait for earlier landings where the window is full of pageable bytes. (CUDA itself blocks a launch once
 ///            about a thousand are queued.) Tables that find no room travel as kernel parameters, in more launches
-/// Waiting:   by asking, never in a call that blocks on a stream: a cancel from another thread ends it. For 10 ms a
-///            wait takes a core, but for threads that want it, and is seen to end at once; then it sleeps between
-///            looks, and is late by some 100 us: see executor/backoff.hpp
+/// Waiting:   for a lane by asking, never in a call that blocks on its stream: a cancel from another thread ends it. For
+///            10 ms a wait takes a core, but for threads that want it, and is seen to end at once; then it sleeps
+///            between looks, and is late by some 100 us: see executor/backoff.hpp. (`reserve`, `allocate` and `release`
+///            may block on the executor's own stream, which has nothing of the caller's.)
 /// Cancel:    see kernel/work.cuh; needs no stream. Waits for kernels that have begun, at most `most_cancel_seconds`
 /// Device:    every call restores the calling thread's current device and capture mode
 /// Errors:    CUDA's are `execution_failed` (or `out_of_memory`) with the name of the call

@@ -40,8 +40,8 @@ class cuda_answers {
       if (status refused = launcher_.flight().check(on); !refused.ok()) return refused;
       const std::int64_t tiles = std::min(most_sums(), static_cast<std::int64_t>(sums.size()));
       if (tiles == 0) return {};
-      words found(launcher_);
-      if (status failed = found.take(on, tiles); !failed.ok()) return failed;
+      words found(launcher_, on);
+      if (status failed = found.take(tiles); !failed.ok()) return failed;
       const auto bytes = static_cast<std::size_t>(tiles) * sizeof(std::uint64_t);
       if (status failed = cuda_status(cudaMemsetAsync(found.device(), 0, bytes, on.stream()), "cudaMemsetAsync");
           !failed.ok())
@@ -49,7 +49,7 @@ class cuda_answers {
       std::int64_t taken = 0;
       if (status failed = add_up(on, jobs, next, found.device(), tiles, taken); !failed.ok()) return failed;
       if (taken == 0) continue;
-      if (status failed = found.read(on, taken); !failed.ok()) return failed;
+      if (status failed = found.read(taken); !failed.ok()) return failed;
       const auto filled = static_cast<std::size_t>(taken);
       std::memcpy(sums.data(), found.host(), filled * sizeof(std::uint64_t));
       sums = sums.subspan(filled);
@@ -59,8 +59,8 @@ class cuda_answers {
 
   /// As row * row_bytes + offset; -1: none.
   status first_difference(const cuda_lane& on, const difference_job& pair, std::int64_t* first) {
-    words found(launcher_);
-    if (status failed = found.take(on, 1); !failed.ok()) return failed;
+    words found(launcher_, on);
+    if (status failed = found.take(1); !failed.ok()) return failed;
     constexpr std::uint64_t none = ~std::uint64_t{0};
     *found.host() = none;
     if (status failed = copy_async(found.device(), found.host(), sizeof none, on.stream()); !failed.ok()) return failed;
@@ -69,7 +69,7 @@ class cuda_answers {
                      reinterpret_cast<unsigned long long*>(found.device()));
     if (status failed = tasks.add(kernel::make_task(pair), 1); !failed.ok()) return failed;
     if (status failed = tasks.flush(); !failed.ok()) return failed;
-    if (status failed = found.read(on, 1); !failed.ok()) return failed;
+    if (status failed = found.read(1); !failed.ok()) return failed;
     *first = *found.host() == none ? -1 : static_cast<std::int64_t>(*found.host());
     return {};
   }
@@ -81,29 +81,39 @@ class cuda_answers {
     std::int64_t row = 0, col = 0;
   };
 
-  /// Words that kernels write and the host reads: a piece of the tables, for as long as this lives.
+  /// Words that kernels write and the host reads: a piece of the tables, until the lane's stream has done what it was
+  /// given while this lived. (A cancel ends the host's wait, but not the copies and fills that are queued.)
   class words {
    public:
-    explicit words(cuda_launcher& launcher) : launcher_(launcher), record_(launcher.flight()) {}
+    words(cuda_launcher& launcher, const cuda_lane& on) : launcher_(launcher), on_(on), record_(launcher.flight()) {}
+    words(const words&) = delete;             // one piece
+    words& operator=(const words&) = delete;
+    ~words() {
+      if (offset_ >= 0 && !is_read_) record_.end_behind(on_);
+    }
 
     /// May wait.
-    status take(const cuda_lane& on, std::int64_t count) {
-      if (status failed = record_.take(on); !failed.ok()) return failed;
-      return launcher_.tables().take(on, count * std::int64_t{sizeof(std::uint64_t)}, record_.id(), offset_);
+    status take(std::int64_t count) {
+      if (status failed = record_.take(on_); !failed.ok()) return failed;
+      return launcher_.tables().take(on_, count * std::int64_t{sizeof(std::uint64_t)}, record_.id(), offset_);
     }
     std::uint64_t* host() const { return reinterpret_cast<std::uint64_t*>(launcher_.tables().host(offset_)); }
     std::uint64_t* device() const { return reinterpret_cast<std::uint64_t*>(launcher_.tables().device(offset_)); }
-    /// Brings the first words to the host. Waits.
-    status read(const cuda_lane& on, std::int64_t count) const {
+    /// Brings the first words to the host, when all else is enqueued. Waits.
+    status read(std::int64_t count) {
       const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(std::uint64_t);
-      if (status failed = copy_async(host(), device(), bytes, on.stream()); !failed.ok()) return failed;
-      return launcher_.flight().wait(on);
+      if (status failed = copy_async(host(), device(), bytes, on_.stream()); !failed.ok()) return failed;
+      const status failed = launcher_.flight().wait(on_);
+      is_read_ = failed.ok();
+      return failed;
     }
 
    private:
     cuda_launcher& launcher_;
+    const cuda_lane& on_;
     launch_record record_;
     std::int64_t offset_ = -1;
+    bool is_read_ = false;
   };
 
   /// A sixteenth of the tables for sums, of which a job may have many; a quarter for the tasks of a launch, so that the

@@ -19,8 +19,9 @@
 
 namespace wreload::detail {
 
-/// The book of launches and what it needs of the device. Every wait of a host thread goes through here: each asks again
-/// and again (see `backoff`), so that a cancel from another thread ends it, and an error of the device.
+/// The book of launches and what it needs of the device. What a host thread waits for on behalf of a lane goes through
+/// here: it asks again and again (see `backoff`), so that a cancel from another thread ends the wait, and an error of the
+/// device. (`drain` and `cancel` wait for no stream of the caller's.)
 ///
 /// Threads:   any, but for `reserve`
 class cuda_flight {
@@ -97,7 +98,8 @@ class cuda_flight {
   }
 
   /// Waits for everything that the lane's stream was given, and reports its errors. `aborted` where a cancel came
-  /// before the end: what was queued then has done nothing.
+  /// meanwhile: launches that were queued then have done nothing. (Copies and fills that were still come: see
+  /// `end_behind`.)
   status wait(const cuda_lane& on) const {
     cudaEvent_t event = nullptr;
     if (status failed = on.record(event); !failed.ok()) return failed;
@@ -122,6 +124,10 @@ class cuda_flight {
     });
   }
   void drop(launch_id id) const { book_.drop(id); }
+  /// Ends a record that no launch has once the lane's stream is here, whatever becomes of its update.
+  status end_behind(const cuda_lane& on, launch_id id) const {
+    return copy_async(book_.state_word(id.record), counters_of(id), sizeof(std::uint32_t), on.stream());  // a zero
+  }
 
   /// A piece of memory until the launch is done: its offset, or -1 where there is none now.
   std::int64_t try_lend(lent_memory& from, std::int64_t bytes, launch_id to) {
@@ -134,11 +140,15 @@ class cuda_flight {
   }
 
   kernel::gate gate_of(const cuda_lane& on, launch_id id) const {
-    return {book_.state_word(id.record), book_.epoch_word(),
-            counters_.words() + kernel::counter::words * static_cast<std::size_t>(id.record), on.epoch()};
+    return {book_.state_word(id.record), book_.epoch_word(), counters_of(id), on.epoch()};
   }
 
  private:
+  /// Zeros between launches.
+  std::uint32_t* counters_of(launch_id id) const {
+    return counters_.words() + kernel::counter::words * static_cast<std::size_t>(id.record);
+  }
+
   /// Calls `attempt(error)` until it is true; gives up when the update is cancelled or the device has failed.
   template <class Attempt>
   status retry(const cuda_lane& on, Attempt&& attempt) const {
@@ -182,6 +192,10 @@ class launch_record {
   launch_id id() const { return id_; }
   /// The device ends the record now.
   void hand_over() { id_ = {}; }
+  /// It does so behind what the lane's stream has been given.
+  void end_behind(const cuda_lane& on) {
+    if (flight_.end_behind(on, id_).ok()) hand_over();
+  }
 
  private:
   cuda_flight& flight_;

@@ -143,24 +143,24 @@ class session {
   }
 
   status abort() {
-    status cancelled;
     {
       // Not the model's lock: a call that waits for the device holds that, and may wait for this cancel.
       const lock_scope guard(ending_);
       if (!update_.phase.is_open()) return {};
-      update_.phase.begin_closing();
-      cancelled = core_.run.cancel();
+      if (!update_.phase.is_closing()) {  // one cancel: a second thread's would end the undo of the first, too
+        update_.phase.begin_closing();
+        cancelled_ = core_.run.cancel();
+      }
     }
     update_.lanes.wait_for_loads();
     const lock_scope guard(core_.lock);
-    if (!update_.phase.is_open()) return cancelled;  // a publish was faster
+    if (!update_.phase.is_open()) return cancelled_;  // a publish was faster, or another abort
     update_.leave_plan();
-    can_still_run_ = !cancelled.ok();
     if (!update_.live.any()) {
       close(ending::unwritten);
-      return cancelled;
+      return cancelled_;
     }
-    const status undone = cancelled.ok() ? undo() : cancelled;
+    const status undone = cancelled_.ok() ? undo() : cancelled_;
     close(undone.ok() ? ending::undone : ending::torn);
     return undone.code == error_code::unsupported ? status{} : undone;
   }
@@ -249,7 +249,7 @@ class session {
       update_.follower.drop();
     else if (!update_.follower.follows())
       update_.follower.seal(told, update_.live.touched());
-    update_.memory.release(!can_still_run_);
+    update_.memory.release(cancelled_.ok());
     core_.state = succeeded                                     ? model_state::live
                   : how == ending::torn && undecided_           ? model_state::in_doubt
                   : how == ending::torn                         ? model_state::undefined
@@ -273,7 +273,7 @@ class session {
   std::int64_t launches_ = 0;
   std::uint64_t digest_ = 0;
   light_lock ending_ = {};        ///< around the end: either a publish or an abort; taken inside the model's lock
-  bool can_still_run_ = false;    ///< a cancelled landing that could not be waited for
+  status cancelled_ = {};         ///< how `abort` ended what was queued; an error: a landing may still run
   bool undecided_ = false;
 };
 
