@@ -1,6 +1,7 @@
 // Host against CUDA, bit for bit: the same random jobs on the same bytes, every byte of the memory compared.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -8,6 +9,7 @@
 #include <wreload/executor/host.hpp>
 
 #include "../cuda_memory.cuh"
+#include "../sparsity.hpp"
 
 namespace wreload::test {
 namespace {
@@ -102,7 +104,7 @@ std::vector<land_job> random_landings(dice& random, both_sides& from, both_sides
   return jobs;
 }
 
-constexpr int rounds = 60;
+const int rounds = static_cast<int>(std::max<std::int64_t>(60 / test_sparsity(), 2));
 
 }  // namespace
 

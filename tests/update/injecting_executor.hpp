@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +12,7 @@
 #include <wreload/executor/executor.hpp>
 
 #include "../memory.hpp"
+#include "../sparsity.hpp"
 
 namespace wreload::test {
 
@@ -182,15 +182,6 @@ class injecting_executor : public Executor {
 
 template <class Executor>
 struct launch_memory<injecting_executor<Executor>> : launch_memory<Executor> {};
-
-/// Suites of many cases run every n-th of them where WRELOAD_TEST_SPARSE=n says so (under a sanitizer).
-inline std::int64_t test_sparsity() {
-  static const std::int64_t every = [] {
-    const char* given = std::getenv("WRELOAD_TEST_SPARSE");
-    return given == nullptr ? std::int64_t{1} : std::max<std::int64_t>(1, std::strtoll(given, nullptr, 10));
-  }();
-  return every;
-}
 
 /// What else a test needs of a device. `select`: for the calling thread. `event`: one that has completed. `readable`: how
 /// to mark memory that `place` gave so that it may come behind an event.
