@@ -117,8 +117,8 @@ class model {
     if (error->ok()) *error = core_.run.begin(writes_at_once ? options.readers : std::span<const stream_ref>());
     if (!error->ok()) return {};
     sessions_.emplace_back(core_, options);
+    update_type opened(sessions_);  // ends what `open` does not
     *error = sessions_.back().open();
-    update_type opened(sessions_);
     return error->ok() ? static_cast<update_type&&>(opened) : update_type();
   }
 
