@@ -80,6 +80,13 @@ class heap_shortage {
 #if !defined(__CUDACC__)
 void* operator new(std::size_t size) { return wreload::test::heap_detail::take(size, 0); }
 void* operator new[](std::size_t size) { return wreload::test::heap_detail::take(size, 0); }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {  // a sanitizer's would not match `delete`
+  try {
+    return wreload::test::heap_detail::take(size, 0);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void* operator new(std::size_t size, std::align_val_t alignment) {
   return wreload::test::heap_detail::take(size, static_cast<std::size_t>(alignment));
 }
