@@ -78,7 +78,8 @@ class update_lane {
 /// `start`.
 ///
 /// Exceptions: only host allocation throws. Where a call may have entered something by then the update has failed: later
-///             calls are refused (`out_of_memory`), and `abort` or the destructor, which need no heap for it, end it
+///             calls are refused (`out_of_memory`), and `abort` or the destructor ends it (which takes nothing from the
+///             heap, but for what the executor may)
 template <executor Executor>
 class update {
  public:
