@@ -25,6 +25,7 @@ class cuda_aside {
   status allocate(std::int64_t bytes, memory_kind where, cudaStream_t stream, bool drained, std::byte** memory) {
     const std::lock_guard guard(lock_);
     if (drained) free_retired();
+    blocks_.reserve(blocks_.size() + 1);  // who throws has taken nothing
     void* made = nullptr;
     const auto size = static_cast<std::size_t>(bytes);
     if (where != memory_kind::device) {

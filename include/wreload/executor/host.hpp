@@ -155,10 +155,11 @@ class basic_host_executor {
 
   /// Plain memory, whatever kind is asked for.
   status allocate(std::int64_t bytes, memory_kind, std::byte** memory) {
+    const lock_scope guard(blocks_lock_);
+    blocks_.reserve(blocks_.size() + 1);  // who throws has taken nothing
     *memory = static_cast<std::byte*>(std::malloc(static_cast<std::size_t>(bytes)));
     if (*memory == nullptr)
       return refuse(error_code::out_of_memory, {}, std::to_string(bytes) + " bytes of host memory", "none");
-    const lock_scope guard(blocks_lock_);
     blocks_.push_back({*memory, bytes});
     return {};
   }

@@ -28,8 +28,8 @@ class aside_memory {
     space_.add(given_.lent.data(), static_cast<std::int64_t>(given_.lent.size()));
     return {};
   }
-  /// Another block of the executor's that goes back with these.
-  void own(std::byte* block) { blocks_.push_back(block); }
+  /// Room for another block of the executor's that goes back with these; null until the caller takes one.
+  std::byte*& own() { return blocks_.emplace_back(nullptr); }
   bool or_direct() const { return given_.or_direct; }
 
   /// Sets `memory` to null, and succeeds, where there is no room.
@@ -49,7 +49,7 @@ class aside_memory {
   /// Gives the blocks back; `is_stopped`: nothing that uses them can still run. (Else the executor does, at its end.)
   void release(bool is_stopped) {
     for (std::byte* block : blocks_)
-      if (is_stopped) run_.release(block);
+      if (is_stopped && block != nullptr) run_.release(block);
     blocks_.clear();
   }
 
@@ -59,9 +59,8 @@ class aside_memory {
   bool is_unlimited() const { return given_.budget_bytes == staging_memory::no_limit; }
 
   status grow(std::int64_t bytes) {
-    std::byte* memory = nullptr;
+    std::byte*& memory = own();
     if (status failed = run_.allocate(bytes, given_.where, &memory); !failed.ok()) return failed;
-    blocks_.push_back(memory);
     space_.add(memory, bytes);
     return {};
   }

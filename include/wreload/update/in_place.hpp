@@ -89,7 +89,7 @@ class in_place {
   bool was_granted(const land_job& job, const landed_part& what) const {
     if (update_.staging.was_granted(job, what)) return true;
     const bool may_be_live = update_.live.takes(what.landing) && update_.mode != update_mode::swap;
-    return may_be_live && (!update_.undo.is_kept() || update_.undo.has(what));
+    return may_be_live && (!update_.undo.has_image() || update_.undo.has(what));
   }
 
   update_core<Executor>& update_;

@@ -13,8 +13,9 @@
 
 namespace wreload {
 
-/// Of a kept param the value of the last successful update serves, until an update writes it: from then on it serves
-/// only if that one succeeds.
+/// Of a kept param the value of the last successful update serves: in an update that has not written it, and after each
+/// one that has left it as it was (undone, or never live). Of an update that wrote it and whose writes lasted the new
+/// value serves after a success, and none after a failure.
 template <class Use = on_use>
 class basic_kept_values {
  public:
@@ -26,7 +27,7 @@ class basic_kept_values {
     valid_.assign(records_.sources.size(), false);
   }
 
-  /// An update begins: it has written nothing.
+  /// No update has written anything: before one begins, and after it has ended.
   void clear() { std::fill(written_.begin(), written_.end(), false); }
   void note_written(std::int32_t source) { at(written_, source) = 1; }
 

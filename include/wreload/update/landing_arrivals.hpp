@@ -51,11 +51,11 @@ class basic_landing_arrivals {
 
   void prefetch(std::int32_t l) const { arrived_.prefetch(l); }
 
-  /// Under the landing's own name: whether nothing has come, or all in one form.
+  /// Whether nothing has come under the landing's own name; whether all has, in one form.
   bool empty(std::int32_t l) const { return arrived_.empty(l); }
   bool is_whole_alone(std::int32_t l) const { return arrived_.is_whole(l); }
 
-  /// The same under any of its names.
+  /// Whether anything has come under any of its names; whether all has, in one form.
   bool any(std::int32_t l) const {
     return landing(l).twins == no_index ? !arrived_.empty(l) : !together_.empty(landing(l).twins);
   }

@@ -90,7 +90,7 @@ class layer_commits {
 
   /// Saves what the layers' landings and what was collected overwrite, where the update is to be undone.
   status save(std::span<const std::int32_t> layers) {
-    if (!update_.undo.is_kept()) return {};
+    if (!update_.undo.has_image()) return {};
     for (const std::int32_t layer : layers)
       for (const staged_part& part : update_.staging.parts(layer))
         if (status failed = update_.undo.save(part.what); !failed.ok()) return failed;

@@ -132,6 +132,7 @@ class basic_ledger {
 
   /// Remembers that these claims are being written: their kept values serve only if this update succeeds.
   void note_written(std::span<const claim> claims) {
+    is_used_ = true;
     for (const claim& part : claims) kept_.note_written(part.source);
   }
 

@@ -117,8 +117,8 @@ class model {
     if (error->ok()) *error = core_.run.begin(writes_at_once ? options.readers : std::span<const stream_ref>());
     if (!error->ok()) return {};
     sessions_.emplace_back(core_, options);
+    update_type opened(sessions_);  // ends what `open` does not
     *error = sessions_.back().open();
-    update_type opened(sessions_);
     return error->ok() ? static_cast<update_type&&>(opened) : update_type();
   }
 
@@ -147,15 +147,15 @@ class model {
     if (!core_.previous)
       return refuse(error_code::wrong_state, {}, "a generation that the last update in mode swap replaced", "none");
     if (status failed = wait_for(readers); !failed.ok()) return failed;
+    detail::generation now = core_.current();  // here, since it takes from the heap
     bool torn = false;
     if (status failed = core_.pages->exchange(&torn); !failed.ok()) {
       if (torn) core_.lose_pages();
       failed.wrote_anything = torn;
       return failed;
     }
-    const detail::generation now = core_.current();
     core_.become(*core_.previous);
-    core_.previous = now;
+    core_.previous = std::move(now);
     return {};
   }
 

@@ -2,6 +2,7 @@
 /// `page_swap`: mode swap's way to live storage. The pages change places, and back where the update is aborted.
 
 #include <span>
+#include <utility>
 
 #include "model_core.hpp"
 #include "options.hpp"
@@ -48,7 +49,7 @@ class page_swap {
   }
 
   /// After a success: `rollback` can go back.
-  void keep_replaced() { model_.previous = replaced_; }
+  void keep_replaced() { model_.previous = std::move(replaced_); }
   /// An exchange failed half way: no page is left.
   bool is_lost() const { return is_lost_; }
 

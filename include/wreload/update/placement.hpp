@@ -12,16 +12,18 @@
 namespace wreload::detail {
 
 /// Each landing of a load goes to live storage or aside, as its layer does (see `live_writes`); pads and comparisons go
-/// where the bytes are that they are about. What goes live is saved first, where the update is to be undone.
+/// where the bytes are that they are about. Where the update is to be undone, what goes live is saved first: that of
+/// the load here, what a layer had aside before it found no room by `layer_commits::go_direct`.
 template <executor Executor>
 class placement {
   using admission = dependent<wreload::admission, Executor>;
 
  public:
   placement(update_core<Executor>& update, layer_commits<Executor>& commits)
-      : update_(update), commits_(commits), writes_over_(lands_at_once(update.mode) && !update.undo.is_kept()) {}
+      : update_(update), commits_(commits), writes_over_(lands_at_once(update.mode) && !update.undo.has_image()) {}
 
-  /// Rewrites the jobs of a lane's load. On a refusal or a failure its claims are given back.
+  /// Rewrites the jobs of a lane's load. On a refusal or a failure its claims and its room are given back; a layer that
+  /// went direct for it stays so.
   status place(lane_state<Executor>& lane) {
     admission& work = lane.load.work;
     if (writes_over_) {
@@ -96,7 +98,7 @@ class placement {
   }
 
   status save_overwritten(const admission& work) {
-    if (!update_.undo.is_kept()) return {};
+    if (!update_.undo.has_image()) return {};
     for (const landed_part& what : work.landed)
       if (update_.live.takes(what.landing))
         if (status failed = update_.undo.save(what); !failed.ok()) return failed;

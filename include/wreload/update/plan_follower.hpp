@@ -78,7 +78,7 @@ class plan_follower {
   /// The update is like any other from here on: enters what has come. `touched`: per layer.
   void leave(post_load<Executor>& converted, report& counted, vector<std::uint8_t>& touched) {
     may_follow_ = false;
-    if (!std::exchange(follows_, false)) return;
+    if (!follows_) return;
     load_tally().set(counted);
     for (std::size_t i = 0; i < has_come_.size(); ++i) {
       if (has_come_[i] == 0) continue;
@@ -92,6 +92,15 @@ class plan_follower {
       for (const claim& part : each.claims) at(touched, core_.records.layer_of(part.landing)) = 1;
       if (next_) next_->buckets.push_back(each);
     }
+    follows_ = false;  // last: an exception before it leaves an update that is given up
+  }
+  /// The update will not succeed: enters only that what has come was written, for which it takes nothing from the heap.
+  void give_up() {
+    next_.reset();
+    may_follow_ = false;
+    if (!std::exchange(follows_, false)) return;
+    for (std::size_t i = 0; i < has_come_.size(); ++i)
+      if (has_come_[i] != 0) core_.books.note_written(core_.plan->buckets[i].claims);
   }
 
   bool records() const { return next_.has_value(); }
@@ -127,8 +136,14 @@ class plan_follower {
     stop_recording();
   }
 
-  /// After a success that did not follow the plan: what was recorded takes its place.
-  void seal(const report& done, const vector<std::uint8_t>& touched) {
+  /// Adds to what is recorded which layers the update has written. Per layer.
+  void note_layers(const vector<std::uint8_t>& touched) {
+    if (!next_ || follows_) return;
+    for (std::size_t i = 0; i < touched.size(); ++i)
+      if (touched[i] != 0) next_->layers.push_back(static_cast<std::int32_t>(i));
+  }
+  /// After a success that did not follow the plan: what was recorded takes its place. Takes nothing from the heap.
+  void seal(const report& done) {
     if (next_) {
       auto& all = next_->buckets;
       std::sort(all.begin(), all.end(), [](const planned& a, const planned& b) { return a.manifest < b.manifest; });
@@ -148,8 +163,6 @@ class plan_follower {
       next_->not_sent = done.not_sent;
       next_->converted_rows = done.converted_rows;
       next_->fused_rows = done.fused_rows;
-      for (std::size_t i = 0; i < touched.size(); ++i)
-        if (touched[i] != 0) next_->layers.push_back(static_cast<std::int32_t>(i));
       core_.plan = std::move(next_);
     }
     next_.reset();

@@ -47,10 +47,7 @@ class session {
   /// Takes the memory that the mode needs. After a refusal the session is to be destroyed.
   status open() {
     if (update_.landed) {
-      std::byte* memory = nullptr;
-      const status failed = update_.landed->open(&memory);
-      if (memory != nullptr) update_.memory.own(memory);
-      if (!failed.ok()) return failed;
+      if (status failed = update_.landed->open(&update_.memory.own()); !failed.ok()) return failed;
     }
     if (update_.mode == update_mode::direct || update_.mode == update_mode::layerwise)
       core_.state = model_state::updating;
@@ -87,7 +84,8 @@ class session {
     if (status refused = update_.lanes.check_idle(); !refused.ok()) return refused;
     const double began = seconds_now();
     update_.report.seconds.load = began - started_;
-    if (status refused = preparation<Executor>(update_, commits_).prepare(); !refused.ok()) return refused;
+    status refused = update_.phase.attempt([&] { return preparation<Executor>(update_, commits_).prepare(); });
+    if (!refused.ok()) return refused;
     update_.phase.note_prepared();
     update_.report.seconds.prepare = seconds_now() - began;
     return {};
@@ -96,18 +94,7 @@ class session {
   status commit(event_ref* done) {
     const lock_scope guard(core_.lock);
     if (status refused = update_.phase.check_prepared(); !refused.ok()) return refused;
-    const double began = seconds_now();
-    if (update_.mode == update_mode::staged) {
-      if (status failed = core_.run.hold(readers_); !failed.ok()) return update_.phase.fail(failed);
-      update_.live.begin_pause(began);
-    }
-    if (status failed = enqueue_commit(); !failed.ok()) return update_.phase.fail(failed);
-    if (update_.mode == update_mode::swap)
-      if (status failed = swap_.exchange(readers_); !failed.ok()) return update_.phase.fail(failed);
-    update_.phase.note_committed();
-    if (done != nullptr) *done = core_.run.record(main_lane().lane);
-    update_.report.seconds.commit = seconds_now() - began;
-    return {};
+    return update_.phase.attempt([&] { return commit_locked(done); });
   }
 
   /// Waits for the commit, and for everything else that can fail before `publish`.
@@ -155,7 +142,7 @@ class session {
     update_.lanes.wait_for_loads();
     const lock_scope guard(core_.lock);
     if (!update_.phase.is_open()) return cancelled_;  // a publish was faster, or another abort
-    update_.leave_plan();
+    update_.follower.give_up();
     if (!update_.live.any()) {
       close(ending::unwritten);
       return cancelled_;
@@ -185,8 +172,25 @@ class session {
   status take(Call&& call) {
     const lock_scope guard(core_.lock);
     if (status refused = update_.phase.check_loading(); !refused.ok()) return refused;
-    update_.leave_plan();
-    return call();
+    return update_.phase.attempt([&] {
+      update_.leave_plan();
+      return call();
+    });
+  }
+
+  status commit_locked(event_ref* done) {
+    const double began = seconds_now();
+    if (update_.mode == update_mode::staged) {
+      if (status failed = core_.run.hold(readers_); !failed.ok()) return update_.phase.fail(failed);
+      update_.live.begin_pause(began);
+    }
+    if (status failed = enqueue_commit(); !failed.ok()) return update_.phase.fail(failed);
+    if (update_.mode == update_mode::swap)
+      if (status failed = swap_.exchange(readers_); !failed.ok()) return update_.phase.fail(failed);
+    update_.phase.note_committed();
+    if (done != nullptr) *done = core_.run.record(main_lane().lane);
+    update_.report.seconds.commit = seconds_now() - began;
+    return {};
   }
 
   /// Enqueues what is left to write, and what `settle` looks at.
@@ -206,12 +210,15 @@ class session {
     if (!update_.phase.failure().ok()) return update_.phase.failure();
     if (status refused = update_.phase.check_committed(); !refused.ok()) return refused;
     if (update_.phase.is_settled()) return {};
-    status failed = core_.run.wait(main_lane().lane);
-    if (failed.ok()) failed = note_changes();
-    if (failed.ok()) failed = warn_unequal_shards(core_, main_lane().lane, update_.report.warnings);
-    if (!failed.ok()) return update_.phase.fail(failed);
-    update_.phase.note_settled();
-    return {};
+    return update_.phase.attempt([&] {
+      status failed = core_.run.wait(main_lane().lane);
+      if (failed.ok()) failed = note_changes();
+      if (failed.ok()) failed = warn_unequal_shards(core_, main_lane().lane, update_.report.warnings);
+      if (!failed.ok()) return update_.phase.fail(failed);
+      update_.follower.note_layers(update_.live.touched());
+      update_.phase.note_settled();
+      return status{};
+    });
   }
 
   status note_changes() {
@@ -223,12 +230,13 @@ class session {
     return {};
   }
 
-  /// Puts live bytes back; `unsupported` where nothing was kept for that. Requires: no write can still happen.
+  /// Puts live bytes back; `unsupported` where nothing was kept for that, or a handle went away in doubt. Takes nothing
+  /// from the heap itself. Requires: no write can still happen.
   status undo() {
-    if (undecided_) return refuse(error_code::unsupported, {}, "a decision", "a handle that went away in doubt");
+    if (undecided_) return {.code = error_code::unsupported};
     if (swap_.has_exchanged()) return swap_.exchange_back();
-    if (update_.undo.is_kept()) return update_.undo.restore();
-    return refuse(error_code::unsupported, {}, "an undo image", "none");
+    if (update_.undo.has_image()) return update_.undo.restore();
+    return {.code = error_code::unsupported};
   }
 
   void close(ending how) {
@@ -248,7 +256,7 @@ class session {
     if (!succeeded)
       update_.follower.drop();
     else if (!update_.follower.follows())
-      update_.follower.seal(told, update_.live.touched());
+      update_.follower.seal(told);
     update_.memory.release(cancelled_.ok());
     core_.state = succeeded                                     ? model_state::live
                   : how == ending::torn && undecided_           ? model_state::in_doubt

@@ -23,10 +23,10 @@ class undo_image {
  public:
   /// `told`: receives how many bytes it takes.
   undo_image(model_core<Executor>& core, report& told, undo_mode mode)
-      : core_(core), told_(told), is_kept_(mode == undo_mode::host) {}
+      : core_(core), told_(told), has_image_(mode == undo_mode::host) {}
 
-  /// Else all that is saved here is nothing.
-  bool is_kept() const { return is_kept_; }
+  /// Whether there is an image; without one `save` does nothing.
+  bool has_image() const { return has_image_; }
 
   /// Saves what a job that lands this (or a conversion of it) may change, unless that is saved. Waits.
   status save(const landed_part& what) {
@@ -75,7 +75,7 @@ class undo_image {
   };
 
   status save(std::int32_t id, std::int64_t begin, std::int64_t end) {
-    if (!is_kept_) return {};
+    if (!has_image_) return {};
     saved_.resize(core_.records.params.size());
     status failed;
     vector<rect> missing;
@@ -107,7 +107,7 @@ class undo_image {
 
   model_core<Executor>& core_;
   report& told_;
-  bool is_kept_;
+  bool has_image_;
   vector<coverage> saved_ = {};  ///< per param: rows, as a matrix of one column
   vector<rows> image_ = {};
 };

@@ -76,6 +76,10 @@ class update_lane {
 ///
 /// Nothing may read registered bytes between the first load and commit's event, unless the reader's stream was given to
 /// `start`.
+///
+/// Exceptions: only host allocation throws. Where a call may have entered something by then the update has failed: later
+///             calls are refused (`out_of_memory`), and `abort` or the destructor ends it (which takes nothing from the
+///             heap, but for what the executor may)
 template <executor Executor>
 class update {
  public:

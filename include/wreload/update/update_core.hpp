@@ -61,7 +61,7 @@ struct update_core {
   undo_image<Executor> undo;
   plan_follower<Executor> follower;
   dependent<digest_list, Executor> digests = {};            ///< the sender's
-  std::optional<landed_digests<Executor>> landed = {};      ///< none: landings are not digested
+  std::optional<landed_digests<Executor>> landed = {};      ///< empty where landings are not digested
   update_lanes<Executor> lanes;
   bool compared = false;                    ///< comparisons with bytes that came under another name were enqueued
 };

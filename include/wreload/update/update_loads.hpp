@@ -11,12 +11,13 @@
 #include "intake.hpp"
 #include "layer_commits.hpp"
 #include "placement.hpp"
+#include "running_load.hpp"
 #include "update_core.hpp"
 
 namespace wreload::detail {
 
 /// A load is checked, claimed and placed under the model's lock; it is enqueued outside it, unless its place in the
-/// order of all lanes matters. `lane_state::runs` says that it is past its checks.
+/// order of all lanes matters.
 template <executor Executor>
 class update_loads {
   using admission = dependent<wreload::admission, Executor>;
@@ -27,6 +28,18 @@ class update_loads {
 
   /// Loads a bucket: as the plan has it, or its pieces.
   status load(lane_state<Executor>& lane, const bucket& from, event_ref ready) {
+    running_load<Executor> running(update_, lane);
+    return running.call([&] { return load_bucket(running, lane, from, ready); });
+  }
+  /// Loads pieces, all or none of them.
+  status load(lane_state<Executor>& lane, std::span<const piece> pieces, event_ref ready) {
+    running_load<Executor> running(update_, lane);
+    return running.call([&] { return load_pieces(running, lane, pieces, ready, nullptr, 0); });
+  }
+
+ private:
+  status load_bucket(running_load<Executor>& running, lane_state<Executor>& lane, const bucket& from,
+                     event_ref ready) {
     const std::uint64_t manifest = from.manifest != 0 ? from.manifest : manifest_of(from);
     const planned_bucket<Executor>* known = nullptr;
     {
@@ -34,11 +47,11 @@ class update_loads {
       if (status refused = update_.phase.check_loading(); !refused.ok()) return refused;
       known = update_.follower.follow(from, manifest, ready);
       if (known != nullptr) {
+        running.begin();
         known->tally.add_to(update_.report);
         ++update_.report.replayed_buckets;
         if (known->table.empty()) return {};
         if (known->writes) update_.live.note();
-        lane.runs.store(true, std::memory_order_relaxed);
         if (known->shares_bytes) {
           const status failed = update_.lanes.follow_last(lane);
           return end(lane, failed.ok() ? update_.follower.replay(lane.lane, *known, from, ready) : failed);
@@ -47,7 +60,7 @@ class update_loads {
     }
     if (known == nullptr) {
       const status refused = point_into(from, lane.pieces);
-      if (refused.ok()) return load(lane, lane.pieces, ready, &from, manifest);
+      if (refused.ok()) return load_pieces(running, lane, lane.pieces, ready, &from, manifest);
       const lock_scope guard(model_.lock);
       return update_.phase.note(refused);
     }
@@ -57,9 +70,9 @@ class update_loads {
     return end(lane, enqueued);
   }
 
-  /// Loads pieces, all or none of them; `from` is the bucket that they are, if any.
-  status load(lane_state<Executor>& lane, std::span<const piece> pieces, event_ref ready, const bucket* from = nullptr,
-              std::uint64_t manifest = 0) {
+  /// `from`: the bucket that the pieces are, or null.
+  status load_pieces(running_load<Executor>& running, lane_state<Executor>& lane, std::span<const piece> pieces,
+                     event_ref ready, const bucket* from, std::uint64_t manifest) {
     for (const piece& part : pieces)  // the host reads those at once, the event orders only the device
       if (ready.handle != nullptr && part.tensor.memory == memory_kind::pageable)
         return refuse(error_code::bad_argument, part.name, "device or pinned memory behind a ready event",
@@ -67,6 +80,7 @@ class update_loads {
     {
       const lock_scope guard(model_.lock);
       if (status refused = update_.phase.check_loading(); !refused.ok()) return refused;
+      running.begin();
       update_.leave_plan(from != nullptr);
       if (status refused = intake_.take(pieces, lane.load); !refused.ok()) return update_.phase.note(refused);
       lane.records = update_.follower.records();
@@ -85,7 +99,6 @@ class update_loads {
         keep_recorded(lane);
         return {};
       }
-      lane.runs.store(true, std::memory_order_relaxed);
       const bool in_order =
           update_.mode == update_mode::layerwise || !work.compares.empty() || intake_.shares_bytes(work);
       if (in_order) return end(lane, enqueue_in_order(lane, ready));
@@ -96,7 +109,6 @@ class update_loads {
     return end(lane, enqueued);
   }
 
- private:
   /// What lands at once is converted on its way, where that can be.
   void fuse(lane_state<Executor>& lane) {
     if (model_.keys.empty() || !lands_at_once(update_.mode)) return;
@@ -142,13 +154,11 @@ class update_loads {
       update_.follower.add(static_cast<planned_bucket<Executor>&&>(lane.recorded));
   }
 
-  /// Ends a load; under the lock if it failed or is recorded.
+  /// What follows an enqueued load. Requires: the lock, if it failed or is recorded.
   status end(lane_state<Executor>& lane, const status& enqueued) {
-    status result;
-    if (!enqueued.ok()) result = update_.phase.fail(enqueued);
-    else keep_recorded(lane);
-    lane.runs.store(false, std::memory_order_release);
-    return result;
+    if (!enqueued.ok()) return update_.phase.fail(enqueued);
+    keep_recorded(lane);
+    return {};
   }
 
   update_core<Executor>& update_;

@@ -10,7 +10,8 @@
 namespace wreload::detail {
 
 /// It takes loads; then it is prepared, committed, settled; at any time it may be closing, and in the end it is closed.
-/// A failure is final: what would go on returns it. Under the model's lock, but for `is_open` and `is_closing`.
+/// A failure is final: what would go on returns it. Under the model's lock, but for `begin_closing` (see
+/// `session::abort`) and what any thread may ask: `is_open`, `is_closing`, `is_prepared`, `is_committed`.
 template <executor Executor>
 class update_phase {
  public:
@@ -57,6 +58,26 @@ class update_phase {
   }
   /// The same where the result is not a success.
   status fail_unless_ok(const status& result) { return result.ok() ? result : fail(result); }
+  /// An exception has ended a call (host memory is spent): what that has entered may never land. Takes nothing from the
+  /// heap.
+  void fail_thrown() {
+    if (failed_.ok()) failed_ = static_cast<status&&>(thrown_);
+    failed_.wrote_anything = live_.any();
+  }
+  /// Calls. An exception that leaves the call goes on to the caller, and the update has failed.
+  template <class Call>
+  status attempt(Call&& call) {
+    struct watch {
+      update_phase& phase;
+      bool has_returned = false;
+      ~watch() {
+        if (!has_returned) phase.fail_thrown();
+      }
+    } watched{*this};
+    status result = call();
+    watched.has_returned = true;
+    return result;
+  }
 
   /// Keeps the first refusal of a call that takes tensors, and returns the result.
   status note(const status& result) {
@@ -68,10 +89,12 @@ class update_phase {
   const live_writes<Executor>& live_;
   report& told_;
   status failed_ = {};  ///< sticky
+  /// Made while there is memory for it.
+  status thrown_ = refuse(error_code::out_of_memory, {}, "host memory", "an exception");
   std::atomic<bool> open_ = true;
   std::atomic<bool> closing_ = false;
-  bool prepared_ = false;
-  bool committed_ = false;
+  std::atomic<bool> prepared_ = false;
+  std::atomic<bool> committed_ = false;
   bool settled_ = false;
 };
 
