@@ -68,7 +68,7 @@ __device__ inline int differing_byte(const std::byte* a, const std::byte* b, int
 ///
 ///   first  device memory; the host has set it to the largest value, which stays where nothing differs
 template <int BlockThreads>
-__global__ void __launch_bounds__(BlockThreads)
+__global__ void __launch_bounds__(BlockThreads, tuning::first_difference::blocks_per_multiprocessor)
     first_difference(const __grid_constant__ work<difference_task> todo, unsigned long long* first) {
   using reduce = cub::WarpReduce<int>;
   __shared__ typename reduce::TempStorage scratch[BlockThreads / 32];
